@@ -110,6 +110,7 @@ class CachedRepository:
         except (OSError, ValueError):
             # Only another revision was downloaded, or nothing yet.
             return ""
+        # It becomes a path.
         return commit if commit.isalnum() else ""
 
     def references(self) -> dict[str, list[str]]:
@@ -206,10 +207,11 @@ def snapshot_of(name: str, revision: str = "main") -> Path | None:
 def downloaded_repositories() -> tuple[str, ...]:
     """Return the hub ids whose main snapshot has weights; other tools may download only configurations."""
     names = []
-    for name in (each.name for each in cached_repositories()):
-        entries = readable_entries(snapshot) if (snapshot := snapshot_of(name)) else ()
+    for repository in cached_repositories():
+        snapshot = snapshot_of(repository.name)
+        entries = readable_entries(snapshot) if snapshot else ()
         if any(path.suffix.lower() == ".safetensors" and path.is_file() for path in entries):
-            names.append(name)
+            names.append(repository.name)
     return tuple(names)
 
 

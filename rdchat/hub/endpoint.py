@@ -1,5 +1,7 @@
 """The hub, huggingface.co or the mirror in `HF_ENDPOINT`: its addresses, the person's token for it, and its refusals.
 
+It is used by all of `hub`, and by the window and the commands for tokens; it makes no request itself.
+
 `HF_TOKEN` and the hub's own token file belong to huggingface.co. A mirror gets them only if `RDCHAT_HUB_TOKEN_HOST`
 names its host; a token given for a mirror's host is sent to that host only. Other tokens are in the system's keychain.
 A refusal is an error with a remedy for the terminal, and another one for the window.
@@ -21,14 +23,17 @@ from rdchat.files.foreign_files import opened
 from rdchat.keychain import FAILED, ask_keychain
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
+# The text of a token: visible ASCII.
 _TOKEN = re.compile(r"[\x21-\x7e]{1,500}")
-# The same values as in huggingface_hub.
+# Values that switch a variable on; the same as in huggingface_hub.
 _YES = {"1", "ON", "YES", "TRUE"}
 # The longest wait before a retry, if the hub asks for one.
 LONGEST_WAIT_S = 600.0
+# Seconds until the limit is lifted, in the header `RateLimit`.
 _RATE_LIMIT_RESET = re.compile(r"\bt=(\d{1,6})\b")
 
 HOST_VARIABLE = "RDCHAT_HUB_TOKEN_HOST"
+# Names rdchat's tokens in the keychain.
 _SERVICE = "rdchat: Hugging Face token"
 
 
@@ -225,7 +230,12 @@ class Tokens:
 
 
 def hub_path(named: str | None, in_home: str) -> Path:
-    """Return a path that a variable names, or else one in the home of the hub's own tools."""
+    """Return a path of the hub's own tools.
+
+    Args:
+        named: The path, as an environment variable gives it; None or empty without one.
+        in_home: Its usual path inside the home of these tools.
+    """
     home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME', '~/.cache')}/huggingface"
     path = os.path.expandvars(named or f"{home}/{in_home}")
     return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib raises for unknown users

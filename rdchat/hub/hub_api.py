@@ -1,6 +1,7 @@
 """Requests to the hub: searches, a model's facts and files, its card, the token's account.
 
-Answers are read over HTTP, within limits. Importing it takes a quarter of a second.
+Answers are read over HTTP, within limits of time and size. Each call waits for the network, so it is for threads.
+Importing this takes a quarter of a second.
 """
 
 import asyncio
@@ -38,8 +39,10 @@ _MAX_FILES = 10_000
 _LONGEST_ACCOUNT_NAME = 100
 # Files with longer names are never downloaded.
 _LONGEST_FILE_NAME = 300
+# The orders of a search, as the hub names them.
 _SORTED_BY = {"downloads": "downloads", "likes": "likes", "last_modified": "lastModified"}
 _LOG = logging.getLogger(__name__)
+# A connection without data for so long is dropped.
 _STALL_S = 30.0
 _CONNECT_S = 15.0
 # Time from the request to the answer's headers, with redirects, as a server may send them slowly.
@@ -88,7 +91,7 @@ class HubReader:
         return json.loads(body.decode())
 
     async def _read(self, url: str, first_bytes: int | None) -> bytes:
-        """Return an answer's content. An event loop can end a wait at any point."""
+        """Return an answer's content. It is a coroutine because an event loop can end a wait at any point."""
         host = urlsplit(url).netloc
         response = None
         try:
@@ -234,8 +237,9 @@ class HubApi:
             if not isinstance(listed, list):
                 raise TypeError("no list")
             models = [each for each in listed if isinstance(each, dict) and is_repository(str(each.get("id")))]
-            named = {each["id"]: each for each in models[:limit]}
-            return tuple(parse_model(name, answer) for name, answer in named.items())
+            # The hub may list one twice.
+            models_by_id = {each["id"]: each for each in models[:limit]}
+            return tuple(parse_model(name, answer) for name, answer in models_by_id.items())
 
     def account(self) -> str:
         """Return the name of the token's account.
@@ -272,7 +276,7 @@ class HubApi:
             siblings = answer.get("siblings") or []
             commit = _text(answer["sha"])
             if not is_commit(commit) or len(siblings) > _MAX_FILES:
-                raise HubError(f"Hugging Face sent an invalid answer about {repository}.", "Try again later.")
+                raise HubError(f"Hugging Face sent an invalid answer about {repository}.", _LATER)
             return replace(parse_model(repository, answer), commit=commit, files=tuple(map(_file, siblings)))
 
     def card(self, repository: str, commit: str) -> str:
@@ -298,14 +302,19 @@ class HubApi:
 
     @contextmanager
     def _checked(self, repository: str = "", revision: str = "main") -> Iterator[HubReader]:
-        """Give a reader; raise HubError if an answer is not a hub's, or the environment forbids requests."""
+        """Give a reader of the hub's answers, for the block that also parses them.
+
+        Raises:
+            HubError: If an answer is not a hub's, as its parsing fails.
+            NetworkError: If the environment forbids requests.
+        """
         check_online()
         try:
             yield HubReader(self._endpoint, self._limits, repository, revision)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             _LOG.info("The hub's answer was not understood", exc_info=True)
             host = self._endpoint.host
-            raise HubError(f"{host} sent an answer that rdchat does not understand.", "Try again later.") from error
+            raise HubError(f"{host} sent an answer that rdchat does not understand.", _LATER) from error
 
 
 def _text(value: Any) -> str:
@@ -317,10 +326,10 @@ def _text(value: Any) -> str:
 def _file(answer: dict[str, Any]) -> HubFile:
     """Parse a file; raises HubError if size or checksum is missing."""
     name = _text(answer["rfilename"])[:_LONGEST_FILE_NAME]
+    # The hub keeps large files in git LFS, by their sha256, and others in git, by its sha1.
     lfs = answer.get("lfs")
-    facts, key = (lfs, "sha256") if lfs else (answer, "blobId")
-    size = facts.get("size")
-    digest = facts.get(key)
+    size = (lfs or answer).get("size")
+    digest = lfs.get("sha256") if lfs else answer.get("blobId")
     if not (isinstance(size, int) and 0 <= size <= MAX_FILE_BYTES and isinstance(digest, str) and is_digest(digest)):
-        raise HubError(f"Hugging Face gives no size or checksum for {name[:200]}.", "Try again later.")
+        raise HubError(f"Hugging Face gives no size or checksum for {name[:200]}.", _LATER)
     return HubFile(name, size, digest)

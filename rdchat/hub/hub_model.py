@@ -11,11 +11,13 @@ from rdchat.hub.known_files import HubFile, is_repository, unpackable
 SortBy = Literal["downloads", "likes", "last_modified"]
 # What a search asks of each model, beside its name.
 EXPANDED_FIELDS = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]
+# Bits of the types of tensors; any other type has 8.
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "U32": 32, "I32": 32, "U16": 16, "I16": 16}
 # Limit of any count, also of bytes.
 _MAX = 2**50
-# A hub id follows this in the tag.
+# A tag begins with this; the hub id of the original follows.
 _QUANTIZED = "base_model:quantized:"
+# The quantisation in a model's name, such as `4bit`, `Q4_K_M` or `mxfp4`.
 _NAMED_BITS = re.compile(r"(?<![0-9])([2-8])-?bit|[Qq]([2-8])_|(mxfp4|mxfp8|nvfp4)", re.ASCII)
 
 
@@ -49,13 +51,13 @@ class HubModel:
         weight_bytes: Size of its safetensors files; None if unknown.
         float_bits: Bits of most of their floats: 16 or 32.
         quantized_from: Hub id of the model that it is a quantised version of; empty if unknown.
-        packed: Why mlx-lm cannot unpack its weights; empty if it can, or the hub does not say how they are packed.
         commit: The commit of `files`; empty in the results of a search.
         files: All of its files, with the hub's names; empty in the results of a search.
         kind: What it may be for the model that it was searched for; None if it is not a drafter.
         download_bytes: Size of a drafter's download; None until the hub was asked.
         same_tokenizer: Whether a smaller model's tokenizer is the same file as the model's.
         problem: A sentence that says why it cannot be used as a drafter; empty if nothing speaks against it.
+        packed: Why mlx-lm cannot unpack its weights; empty if it can, or the hub does not say how they are packed.
     """
 
     repository: str
@@ -96,8 +98,11 @@ def parse_model(name: str, answer: dict[str, Any]) -> HubModel:
     family = config.get("model_type")
     packing = config.get("quantization_config")
     originals = {tag.removeprefix(_QUANTIZED) for tag in tags if isinstance(tag, str) and tag.startswith(_QUANTIZED)}
+    # A merge of several models has no one original.
+    original = originals.pop() if len(originals) == 1 else ""
     counts = _tensor_counts(answer.get("safetensors"))
     weight_bytes = sum(count * _BITS.get(dtype, 8) // 8 for dtype, count in counts.items())
+    # By bytes, of which a value of 32 bits has twice as many.
     is_float32 = 2 * counts.get("F32", 0) > max(counts.get("F16", 0), counts.get("BF16", 0))
     return HubModel(
         repository=name,
@@ -111,7 +116,7 @@ def parse_model(name: str, answer: dict[str, Any]) -> HubModel:
         packed=unpackable(str(family), packing) if isinstance(packing, dict) and "quant_method" in packing else "",
         weight_bytes=min(_MAX, weight_bytes) if counts else None,
         float_bits=32 if is_float32 else 16,
-        quantized_from=next((name for name in originals if len(originals) == 1 and is_repository(name)), ""),
+        quantized_from=original if is_repository(original) else "",
     )
 
 
@@ -138,7 +143,7 @@ def _quantization(config: dict[str, Any], name: str) -> str:
 
 
 def _tensor_counts(safetensors: Any) -> dict[str, int]:
-    """Return the number of values of each type in the tensors."""
+    """Return the number of values of each type in the tensors, such as `BF16`; empty where the hub does not say."""
     counts = safetensors.get("parameters") if isinstance(safetensors, dict) else None
     known = {dtype: _count(count) for dtype, count in counts.items()} if isinstance(counts, dict) else {}
     return {dtype: count for dtype, count in known.items() if count is not None}

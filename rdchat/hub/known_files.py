@@ -16,17 +16,19 @@ from rdchat.files.foreign_files import max_bytes, opened
 from rdchat.hub.endpoint import HubError
 from rdchat.wording import size_text
 
-# No lone surrogates, which cannot be in a path.
+# Names from the hub, which become paths. Lone surrogates cannot be in a path.
 _SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|\ud800-\udfff]{1,200}")
 # The limit of file systems, in bytes of UTF-8.
 _LONGEST_NAME = 255
 TEMPLATES = "additional_chat_templates/"
+"""The one folder of a repository whose files are downloaded too."""
 _REVISION = re.compile(r"[A-Za-z0-9_][\w.+-]{0,99}(/[A-Za-z0-9_][\w.+-]{0,99}){0,5}", re.ASCII)
 _REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # The hub's own limit.
 _LONGEST_REPOSITORY = 96
+# Model types, by the classes of mlx-lm that unpack their weights.
 _DEEPSEEK = {"deepseek_v3", "joyai_llm_flash", "kimi_k2", "kimi_k25"}
 _MISTRAL = {"llava", "mistral3", "mistral4"}
 _FP8 = {"deepseek_v32", "deepseek_v41", "deepseek_v41_text", "glm_moe_dsa", "mimo_v2_flash", "minimax", "minimax_m2"}
@@ -42,14 +44,15 @@ FAMILIES: Mapping[str, frozenset[str] | None] = {
     "mxfp4": None,
 }
 """Model types whose modules in mlx-lm unpack a method's weights; None where any does."""
-# Key and values of the settings that mlx-lm takes.
-_KINDS: Mapping[str, tuple[str, tuple[object, ...]]] = {
+# By method: the key that names its variant in `quantization_config`, and the variants that mlx-lm takes.
+_VARIANTS: Mapping[str, tuple[str, tuple[object, ...]]] = {
     "awq": ("bits", (4,)),
     "compressed-tensors": ("format", ("pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized")),
     "modelopt": ("quant_algo", ("NVFP4",)),
 }
 PACKED_HINT = "Choose an MLX version of it, or convert the original, unquantised model with `mlx_lm.convert`."
 MAX_FILE_BYTES = 2**50
+"""A file for which the hub names more bytes is refused."""
 _MAX_DOCUMENT_BYTES = 2**24
 # Further tokenizer files are *.json and *.tiktoken.
 TOKENIZER_FILES = (
@@ -62,8 +65,10 @@ TOKENIZER_FILES = (
     "vocab.txt",
 )
 _DOCUMENT = re.compile(r"(README\.md|(LICEN[CS]E|NOTICE|USE_POLICY|COPYING)[\w.-]{0,40})", re.IGNORECASE | re.ASCII)
+# Endings of code and of pickles, which are code too; a name may be that of a document but for these.
 _CODE = re.compile(r"\.(py|pyc|so|dylib|sh|pkl|pickle|pt|pth|bin)$", re.IGNORECASE)
 _MODEL_WEIGHTS = re.compile(r"model.*\.safetensors")
+# Bytes that `checksum` reads at a time.
 _CHUNK_BYTES = 2**22
 _SHA256_LETTERS = 64
 
@@ -124,9 +129,9 @@ def unpackable(family: str, settings: Mapping[str, Any]) -> str:
     families = FAMILIES.get(method, frozenset())
     if families is not None and family not in families:
         return f"mlx-lm cannot unpack weights of {method} for the architecture '{family[:60]}'."
-    key, known = _KINDS.get(method, ("", ()))
-    if (kind := settings.get(key)) is not None and kind not in known:
-        return f"mlx-lm cannot unpack weights of {method} with {key} {str(kind)[:60]}."
+    key, known = _VARIANTS.get(method, ("", ()))
+    if (variant := settings.get(key)) is not None and variant not in known:
+        return f"mlx-lm cannot unpack weights of {method} with {key} {str(variant)[:60]}."
     return ""
 
 
@@ -254,13 +259,14 @@ def chosen_files(files: Iterable[HubFile], packed: str = "") -> tuple[tuple[HubF
     listed = list(files)
     known = [file for file in listed if is_safe_name(file.name) and _is_known(file)]
     weights = [file for file in known if file.name.endswith(".safetensors")]
-    models = [file for file in weights if _MODEL_WEIGHTS.fullmatch(file.name)]
-    left_out = {file.name for file in weights} - {file.name for file in models} if models else set()
+    main = [file for file in weights if _MODEL_WEIGHTS.fullmatch(file.name)]
+    # Beside `model*.safetensors` others hold the same weights in another form, such as `consolidated.safetensors`.
+    copies = set(weights) - set(main) if main else set()
     if packed:
         raise HubError(packed, PACKED_HINT)
     if not weights:
         raise HubError("It has no weights that rdchat can read.", "Search for an MLX version of it.")
-    taken = [file for file in known if file.name not in left_out]
+    taken = [file for file in known if file not in copies]
     if len({file.name.casefold() for file in taken}) < len(taken):
         text = "Some of its files have names that differ only in upper and lower case."
         raise HubError(text, "A Mac cannot keep both.")
@@ -274,6 +280,7 @@ def chosen_files(files: Iterable[HubFile], packed: str = "") -> tuple[tuple[HubF
 
 
 def _is_known(file: HubFile) -> bool:
+    """Return whether a file is of a kind that is downloaded: weights, JSON, tokenizer, template or document."""
     name = file.name
     if name.startswith(TEMPLATES):
         return name.endswith(".jinja")

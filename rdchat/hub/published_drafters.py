@@ -18,18 +18,23 @@ if TYPE_CHECKING:
 
 # A draft model has at most this share of the model's bytes, as larger ones gain nothing.
 _SMALLER = 0.4
+# Results of each kind, those with the most downloads.
 _MAX_HEADS = 8
 _MAX_MODELS = 5
 _TOKENIZER = "tokenizer.json"
+# Asked of the hub with each word.
 _MAX_RESULTS = 200
-_TAIL = re.compile(
+# Precision or format at the end of a model's name.
+_FORMAT = re.compile(
     r"[-_.](?:\d-?bits?|[a-z]*fp\d+|bf16|f(?:p)?16|f(?:p)?32|int[48]|q\d(?:_\w+)?|mlx|gguf|awq|gptq|dwq|dynamic|qat)$",
     re.IGNORECASE,
 )
+# Parts of a model's name that drafters for it leave out.
 _PURPOSE = re.compile(r"[-_.](?:instruct|chat|it|base|thinking|\d{4})(?=$|[-_.])", re.IGNORECASE)
+# The number of weights in a model's name, such as `-4B` or `-A3B`.
 _SIZE = re.compile(r"[-_.]?(?:e|a)?\d{1,9}(?:\.\d{1,9})?[bm](?=$|[-_.])", re.IGNORECASE)
 
-# The words to search for, and the pattern of repositories' names.
+# By kind of head: the words to search for, each in a request of its own, and the pattern of repositories' names.
 _HEADS = {
     kind: (texts, re.compile(pattern, re.IGNORECASE))
     for kind, texts, pattern in (
@@ -48,7 +53,7 @@ _HEADS = {
 def base_name(name: str) -> str:
     """Return a model's name without publisher, precision and format: `Qwen3-4B` for `org/Qwen3-4B-4bit`."""
     base = name.rsplit("/", 1)[-1]
-    while (shorter := _TAIL.sub("", base)) != base:
+    while (shorter := _FORMAT.sub("", base)) != base:
         base = shorter
     return base
 
@@ -85,12 +90,12 @@ def _heads(api: "HubApi", model: str) -> list[HubModel]:
     """Return the heads that name the model. Each request has one word, because how the hub joins several is unknown."""
     base = _PURPOSE.sub("", base_name(model))
     results: dict[str, HubModel] = {}
-    searches = [(text, kind, pattern) for kind, (each, pattern) in _HEADS.items() for text in each]
-    for text, kind, pattern in searches:
-        for result in api.search_models(text, limit=_MAX_RESULTS, tag=""):
-            name = result.repository.rsplit("/", 1)[-1]
-            if pattern.search(name) and _names(name, base) and result.repository != model:
-                results.setdefault(result.repository, replace(result, kind=kind))
+    for kind, (words, pattern) in _HEADS.items():
+        for word in words:
+            for result in api.search_models(word, limit=_MAX_RESULTS, tag=""):
+                name = result.repository.rsplit("/", 1)[-1]
+                if pattern.search(name) and _names(name, base) and result.repository != model:
+                    results.setdefault(result.repository, replace(result, kind=kind))
     return sorted(results.values(), key=lambda each: -each.downloads)[:_MAX_HEADS]
 
 
@@ -109,6 +114,7 @@ def _weight_bytes(folder: Path) -> int:
 
 
 def _smaller_models(api: "HubApi", model: str, weight_bytes: int, known: set[str]) -> list[HubModel]:
+    """Return smaller models of the model's family; `known` are the heads, which may have its name too."""
     family = family_name(model)
     max_bytes = _SMALLER * weight_bytes
     if not family or not max_bytes:

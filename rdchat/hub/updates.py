@@ -1,4 +1,7 @@
-"""The newest version of rdchat, as the address that the build names says. Importing it loads no network library."""
+"""Asks for the newest version of rdchat, at the address that the build names.
+
+The window asks once a day, if the person has agreed. Importing this loads no network library.
+"""
 
 import re
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Compares models with the hub's checksums, and deletes models.
 
 A whole folder goes to the system's Trash, a part of a repository is deleted for good. Files that other revisions or
-downloads use stay.
+downloads use stay. A deletion is planned first, for the question to the person; `delete` refuses an outdated plan.
 """
 
 import os
@@ -55,6 +55,8 @@ class DeletionPlan:
     Attributes:
         repository: Where the model is.
         commit: Commit of the snapshot; empty for an unfinished download only, and for a folder outside the cache.
+        paths: Files and folders to remove, in this order: a deletion that is cut short leaves a model that can be
+            deleted again.
         freed_bytes: Size of the removed blobs.
         sharing: Names of other revisions that share some blobs, which stay.
         unfinished: Whether files of an unfinished download are removed too.
@@ -62,7 +64,6 @@ class DeletionPlan:
 
     repository: CachedRepository
     commit: str
-    # Files and folders to remove in this order: a deletion that is cut short leaves a model that can be deleted again.
     paths: tuple[Path, ...]
     freed_bytes: int
     sharing: tuple[str, ...]
@@ -103,17 +104,17 @@ def _planned(repository: CachedRepository, commit: str) -> DeletionPlan:
     others = {other: repository.blobs_of(other) for other in repository.commits() if other != commit}
     snapshot = repository.snapshots / commit
     own = set(repository.blobs_of(commit).values())
+    # Blobs that stay, as other snapshots have them too.
     needed = {digest for blobs in others.values() for digest in blobs.values()}
     sharing = tuple(
         ", ".join(references.get(other, [other])) for other, blobs in others.items() if own & set(blobs.values())
     )
     blobs = [repository.blobs / digest for digest in sorted(own - needed)]
     freed = sum(blob.stat().st_size for blob in blobs if blob.exists())
-    here = tuple(blob for blob in blobs if os.path.lexists(blob))
     if not others:
         return DeletionPlan(repository, commit, (repository.folder,), freed, (), unfinished)
     named = [repository.reference(name) for name in references.get(commit, [])]
-    return DeletionPlan(repository, commit, (*here, snapshot, *named), freed, sharing, unfinished)
+    return DeletionPlan(repository, commit, (*blobs, snapshot, *named), freed, sharing, unfinished)
 
 
 def delete(plan: DeletionPlan, move_to_trash: MoveToTrash | None) -> Path | None:
@@ -194,7 +195,7 @@ def put_back(trashed: TrashedFolder) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         source.rename(folder)
-        # the freedesktop Trash describes each entry in a file beside it
+        # The freedesktop Trash describes each entry in a file beside it.
         (source.parent.parent / "info" / f"{source.name}.trashinfo").unlink(missing_ok=True)
     except FileNotFoundError as error:
         raise ModelError(f"{name} is no longer in the Trash.", "It may have been deleted for good.") from error
@@ -220,24 +221,24 @@ class Verdict:
         name: The hub id.
         commit: The commit compared with; the newest one for a folder outside the hub's cache.
         intact: Files with the hub's checksum.
+        damaged: Files with another checksum, without documents such as README, which other tools leave out or edit.
+        missing: Missing files that rdchat would download, without documents. Outside the hub's cache only weights
+            count, because other programs download different files.
         astray: Links that lead out of the repository's own `blobs`.
         unknown: Files for which the hub has no checksum.
         in_cache: Whether the files are in the hub's cache; otherwise another program downloaded them.
+        hub_problem: Why the hub could not be asked; empty if it was. Without it the cache's blobs were compared with
+            their names, which are checksums, and missing files are unknown.
     """
 
     name: str
     commit: str
     intact: tuple[str, ...] = ()
-    # Files with another checksum, without documents such as README, which other tools leave out or edit.
     damaged: tuple[str, ...] = ()
-    # Missing files that rdchat would download, without documents. Outside the hub's cache only weights count, because
-    # other programs download different files.
     missing: tuple[str, ...] = ()
     astray: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     in_cache: bool = True
-    # Why the hub could not be asked; empty if it was. Without it the cache's blobs were compared with their names,
-    # which are checksums, and missing files are unknown.
     hub_problem: str = ""
 
     @property
@@ -307,6 +308,7 @@ def verify_folder(name: str, folder: Path, api: "HubApi", on_bytes: Callable[[in
 
 
 def _names(folder: Path) -> list[str]:
+    """Return the names of the files and links in a folder and below it, as paths from it."""
     paths = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 

@@ -1,4 +1,8 @@
-"""A download: its limits, its record, and its progress while it runs."""
+"""A download as data: its limits, its record, and its progress while it runs.
+
+`Download` is what the process that downloads sends to the app, a few times a second, and what the window shows.
+`RunningDownload` is the process's own account, from which it makes these records.
+"""
 
 import time
 from collections import deque
@@ -9,6 +13,7 @@ from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import AccessRefusedError
 from rdchat.hub.known_files import RepositoryFiles
 
+# The speed is that of the last seconds.
 _SPEED_WINDOW_S = 5.0
 
 
@@ -149,8 +154,16 @@ class Download:
 
     def at(self, state: DownloadState) -> "Download":
         """Return the download in another state, without the old state's notes and problem."""
-        request = (self.repository, self.revision, self.is_model)
-        return Download(*request, state, self.commit, self.files, self.left_out, drafter=self.drafter)
+        return Download(
+            self.repository,
+            self.revision,
+            self.is_model,
+            state,
+            self.commit,
+            self.files,
+            self.left_out,
+            drafter=self.drafter,
+        )
 
     def failed(self, error: RdchatError) -> "Download":
         """Return the record of a download that failed with an error."""
@@ -160,17 +173,24 @@ class Download:
 
 def with_drafter(model: Download, drafter: Download) -> Download:
     """Return a model's download and that of its drafter as one, for people. The drafter's follows the model's."""
-    now = model if model.state is not DownloadState.FINISHED else drafter
-    name = drafter.repository.rpartition("/")[2]
-    files = [replace(file, name=f"{name}/{file.name}") for file in drafter.files]
-    # The total is unknown before the model's files are listed.
-    files = [*model.files, *files] if model.files else []
-    pair = replace(now, repository=model.repository, revision=model.revision, is_model=True)
-    pair = replace(pair, files=tuple(files), folder=model.folder, companion=drafter.repository)
-    if now is drafter and now.state is DownloadState.FAILED:
+    current = drafter if model.state is DownloadState.FINISHED else model
+    if current is drafter and drafter.state is DownloadState.FAILED:
         hint = "The model works without it. Get it later on the Drafters page."
-        return replace(model, problem=f"Its drafter could not be downloaded. {now.problem}", hint=hint)
-    return pair
+        return replace(model, problem=f"Its drafter could not be downloaded. {drafter.problem}", hint=hint)
+    files = model.files
+    # The total is unknown before the model's files are listed.
+    if files:
+        name = drafter.repository.rpartition("/")[2]
+        files += tuple(replace(file, name=f"{name}/{file.name}") for file in drafter.files)
+    return replace(
+        current,
+        repository=model.repository,
+        revision=model.revision,
+        is_model=True,
+        files=files,
+        folder=model.folder,
+        companion=drafter.repository,
+    )
 
 
 class RunningDownload:
@@ -191,9 +211,10 @@ class RunningDownload:
         self.files: RepositoryFiles | None = None
         self.done: dict[str, int] = {}
         self.fetched_bytes = 0
+        # States of connections, by name of the file.
         self._notes: dict[str, str] = {}
-        # Moments, with the bytes received until then.
-        self._fetched: deque[tuple[float, int]] = deque()
+        # Moments by the monotonic clock, with the bytes received until then.
+        self._received: deque[tuple[float, int]] = deque()
 
     def note(self, name: str, text: str) -> None:
         """Set the state of a connection; an empty text removes it.
@@ -208,7 +229,7 @@ class RunningDownload:
 
     @property
     def record(self) -> Download:
-        """The present record. The speed is measured between calls."""
+        """The present record. Its speed is measured between the calls of this."""
         record = replace(
             self._download,
             state=self.state,
@@ -234,10 +255,10 @@ class RunningDownload:
         """Return bytes per second over the last seconds; None while nothing is received."""
         if self.state is not DownloadState.DOWNLOADING:
             return None
-        seen = self._fetched
+        received = self._received
         now = time.monotonic()
-        seen.append((now, self.fetched_bytes))
-        while len(seen) > 2 and now - seen[0][0] > _SPEED_WINDOW_S:
-            seen.popleft()
-        start, before = seen[0]
+        received.append((now, self.fetched_bytes))
+        while len(received) > 2 and now - received[0][0] > _SPEED_WINDOW_S:
+            received.popleft()
+        start, before = received[0]
         return (self.fetched_bytes - before) / (now - start) if now > start else None

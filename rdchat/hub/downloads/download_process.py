@@ -1,4 +1,8 @@
-"""Downloads in a child process, `rdchat --child downloads`: the app's side, and the process's own."""
+"""Downloads in a child process, `rdchat --child downloads`: the app's side, and the process's own.
+
+`DownloadProcess` is the app's side, which submits requests. `main` runs in the process, where a `DownloadQueue` answers
+them: each of its public coroutines is one kind of request. Records of downloads come back as progress and as results.
+"""
 
 import asyncio
 import logging
@@ -29,7 +33,9 @@ _END_S = 3.0
 _AT_ONCE = 10_000
 # Paused downloads need this time to release files and locks.
 _GRACE_S = 2.5
+# A download takes as long as it takes, and ends in its own time when it is cancelled.
 _NO_LIMITS = Limits(cancel_s=None)
+# Reads the result of a request, the record.
 _READ = partial(plain, Download)
 OnRecord = Callable[[Download], object]
 MakeDrafter = Callable[[RepositoryFiles, Path], Path]
@@ -73,13 +79,14 @@ class DownloadProcess:
         Returns:
             The job; cancelling it pauses the download.
         """
-        records = [download]
+        last = download
 
         def take(fields: dict[str, Any]) -> None:
-            records[:] = [plain(Download, fields)]
-            on_record(records[0])
+            nonlocal last
+            last = plain(Download, fields)
+            on_record(last)
 
-        job: Job[Any] = Job(take, lambda outcome: on_record(_ended(records[0], outcome)))
+        job: Job[Any] = Job(take, lambda outcome: on_record(_ended(last, outcome)))
         job.when_cancelled(lambda: job.set_outcome(CancelledError()))
         self._starts.do(lambda _job: self._start(download, job))
         return job
@@ -90,8 +97,12 @@ class DownloadProcess:
 
     def discard(self, download: Download, on_record: OnRecord) -> None:
         """Stop a download and remove its files; call `on_record` with the last record."""
-        end = lambda outcome: on_record(_ended(download, outcome))  # noqa: E731
-        self._submit("discard", {"record": asdict(download)}, read=_READ, on_end=end)
+        self._submit(
+            "discard",
+            {"record": asdict(download)},
+            read=_READ,
+            on_end=lambda outcome: on_record(_ended(download, outcome)),
+        )
 
     def set_at_once(self, number: int) -> None:
         """Set how many downloads run at once."""
@@ -120,13 +131,14 @@ class DownloadProcess:
             "paused": not self._resumes,
         }
         if not job.ended:
-            progress = job.report_progress
-            end = job.set_outcome
-            request = self._submit("download", arguments, read=_READ, on_progress=progress, on_end=end)
+            request = self._submit(
+                "download", arguments, read=_READ, on_progress=job.report_progress, on_end=job.set_outcome
+            )
             if request is not None:
                 job.when_cancelled(request.cancel)
 
     def _submit(self, do: str, arguments: dict[str, Any], **callbacks: Callable[[Any], Any]) -> Job[Any] | None:
+        """Send a request to the process, unless that was closed."""
         with self._guard:
             return None if self._closed else self._child.submit(do, arguments, _NO_LIMITS, **callbacks)
 
@@ -145,7 +157,7 @@ def _ended(download: Download, outcome: Any) -> Download:
 
 def main(make_drafter: MakeDrafter) -> int:
     """Serve the app's requests until it ends; return the exit status."""
-    # They log addresses, some of which are signed.
+    # The HTTP client logs addresses, some of which are signed.
     for library in ("httpx2", "httpcore2"):
         logging.getLogger(library).setLevel(logging.ERROR)
     # Other programs use the hub's cache too.
@@ -171,6 +183,7 @@ class DownloadQueue:
         self._make_drafter = make_drafter
         self._at_once = DownloadLimits().at_once
         self._running_repositories: set[str] = set()
+        # Downloads wait here for their turn.
         self._turns = asyncio.Condition()
         self._tasks_by_id: dict[str, asyncio.Task[Any] | None] = {}
 
@@ -195,21 +208,23 @@ class DownloadQueue:
         from rdchat.hub.downloads.repository_download import RepositoryDownload  # noqa: PLC0415  HTTP, for the child alone
 
         download = plain(Download, record)
-        own = plain(DownloadLimits, limits)
+        download_limits = plain(DownloadLimits, limits)
         endpoint = replace(find_endpoint(), token=Token(token) if token else None)
         running = RunningDownload(download)
         task = asyncio.current_task()
         self._tasks_by_id[download.id] = task
         try:
-            await self.limit(job, at_once=own.at_once)
+            await self.limit(job, at_once=download_limits.at_once)
             _report(job, running)
             repository = repository_of(download.repository)
             begin_record(repository, download, paused=paused)
             async with self._turn(download.repository):
-                ticker = asyncio.create_task(_tick(job, running, own.tick_s))
+                ticker = asyncio.create_task(_tick(job, running, download_limits.tick_s))
                 try:
                     with keep_awake():
-                        request = RepositoryDownload(repository, download, endpoint, own, running, self._make_drafter)
+                        request = RepositoryDownload(
+                            repository, download, endpoint, download_limits, running, self._make_drafter
+                        )
                         folder = await request.fetch_repository()
                 finally:
                     ticker.cancel()
@@ -229,6 +244,7 @@ class DownloadQueue:
         self._note_paused(plain(Download, record))
 
     def _note_paused(self, download: Download) -> None:
+        """Write into the download's record that it waits for the person, if there is a record."""
         # Without the note the download is resumed, at worst.
         with suppress(RdchatError, OSError):
             repository = repository_of(download.repository)
@@ -279,6 +295,6 @@ async def _tick(job: Job[Any], running: RunningDownload, tick_s: float) -> None:
 
 
 def _report(job: Job[Any], running: RunningDownload) -> None:
-    # After StopWork this task is cancelled in a moment.
+    # StopWork says that the job was cancelled; this task is, too, in a moment.
     with suppress(StopWork):
         job.report_progress(asdict(running.record))

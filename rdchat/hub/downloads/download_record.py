@@ -1,4 +1,8 @@
-"""Unfinished downloads on disk: the records from which they resume, each beside its partial files."""
+"""Unfinished downloads on disk: the records from which they resume, each beside its partial files.
+
+A record is the JSON of a `RepositoryFiles`, in `.rdchat` in the folder of its repository. It is read as a foreign file,
+because its names become paths. Both the app and the process that downloads read and write records.
+"""
 
 import hashlib
 import re
@@ -24,8 +28,10 @@ from rdchat.hub.known_files import (
     is_safe_name,
 )
 
+# Names of records begin and end so.
 _START = "download-"
 _END = ".json"
+# The names of files in `.rdchat` that rdchat wrote; no others are removed.
 _OURS = re.compile(rf"([0-9a-f]{{40}}|[0-9a-f]{{64}})\.(part|json)|{_START}.*\.json|{STAGING}.*")
 # Enough for a record with 10,000 files of the longest names.
 _MAX_BYTES = 2**25
@@ -111,8 +117,12 @@ def listed_downloads() -> tuple[Download, ...]:
     for repository, record in unfinished_downloads():
         if is_repository(repository.name):
             state = DownloadState.PAUSED if record.paused else DownloadState.WAITING
-            request = (record.repository, record.revision, record.is_model)
-            downloads.append(Download(*request, state, files=files_here(repository, record), drafter=record.drafter))
+            files = files_here(repository, record)
+            downloads.append(
+                Download(
+                    record.repository, record.revision, record.is_model, state, files=files, drafter=record.drafter
+                )
+            )
     return tuple(downloads)
 
 
@@ -132,9 +142,11 @@ def discard(repository: CachedRepository, download: Download | None = None) -> N
         repository: The repository.
         download: The one to remove; None for all unfinished downloads.
     """
-    for record in records_of(repository) if download is None else filter(None, [record_of(repository, download)]):
+    records = records_of(repository) if download is None else [record_of(repository, download)]
+    for record in filter(None, records):
         remove_record(repository, record)
         others = _read_all(repository)
+        # A record that cannot be read may name any of the files.
         if not any(other is None and _may_name_files(path) for path, other in others.items()):
             needed = _used_blobs(repository).union(*(other.digests for other in others.values() if other))
             for digest in record.digests - needed:
@@ -171,6 +183,7 @@ def remove_unused_files(repository: CachedRepository) -> None:
 
 
 def _used_blobs(repository: CachedRepository) -> set[str]:
+    """Return the names of the blobs that snapshots link to."""
     return {digest for commit in repository.commits() for digest in repository.blobs_of(commit).values()}
 
 
@@ -181,7 +194,7 @@ def _read_all(repository: CachedRepository) -> dict[Path, RepositoryFiles | None
 
 
 def _may_name_files(path: Path) -> bool:
-    """Return whether an unreadable record may be from a newer rdchat, or readable later."""
+    """Return whether an unreadable record may name files: it is from a newer rdchat, or may be readable later."""
     try:
         fields = read_json(path, max_size=_MAX_BYTES)
     except RdchatError as error:

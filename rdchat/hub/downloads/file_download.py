@@ -21,7 +21,8 @@ from rdchat.hub.hub_api import open_answer
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 
 # The free space is checked again after this many bytes.
-_DISK_LOOK_BYTES = 2**25
+_DISK_CHECK_BYTES = 2**25
+# First byte, and size of the file.
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 PART_STAYS = "The downloaded part is kept."
 
@@ -109,6 +110,7 @@ class FileDownload:
             StorageError: If it cannot be written.
         """
         failures = 0
+        # The most bytes so far: a server that cannot resume makes the file begin again.
         max_size = self.partial.size
         while self.partial.size < self._file.size or not self.partial.path.exists():
             try:
@@ -127,14 +129,14 @@ class FileDownload:
         start = self.partial.size
         headers = {"Accept-Encoding": "identity"}
         if start:
-            # without If-Range: mirrors' ETags differ, and the digest is checked
+            # It goes without If-Range: mirrors' ETags differ, and the digest is checked.
             headers["Range"] = f"bytes={start}-"
         url = self.endpoint.file_url(self.files.repository, self.files.commit, self._file.name)
         try:
             response = await open_answer(self.client, url, self.endpoint, headers)
             async with aclosing(response):
                 self._begin(response, start)
-                await self._take(response)
+                await self._receive(response)
         except TimeoutError as error:
             raise TemporaryHubError("The server takes too long to answer.") from error
         except httpx2.ReadTimeout as error:
@@ -177,9 +179,9 @@ class FileDownload:
             return TemporaryHubError(f"The file server refused the request (status {status}).")
         return refusal(status, response.headers, self.endpoint, self.files.repository, self.files.commit)
 
-    async def _take(self, response: httpx2.Response) -> None:
+    async def _receive(self, response: httpx2.Response) -> None:
         """Append an answer's bytes, up to the file's size."""
-        looked = 0
+        unchecked = 0
         with self.partial.opened() as append:
             self._check_disk()
             size = self.partial.size
@@ -194,9 +196,9 @@ class FileDownload:
                 append(data)
                 self.running.fetched_bytes += len(data)
                 self.running.done[self._file.digest] = size
-                looked += len(data)
-                if looked > _DISK_LOOK_BYTES:
-                    looked = 0
+                unchecked += len(data)
+                if unchecked > _DISK_CHECK_BYTES:
+                    unchecked = 0
                     self._check_disk()
         if size < self._file.size:
             raise TemporaryHubError("The connection was lost.")

@@ -25,6 +25,7 @@ from rdchat.hub.hub_api import HubApi, make_async_client
 from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, is_commit
 from rdchat.wording import size_text
 
+# A file is downloaded so often until it matches its checksum.
 _CHECKSUM_TRIES = 2
 _LOCK_LOOK_S = 0.5
 
@@ -43,7 +44,7 @@ def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
             for file in files.files:
                 _add_to_snapshot(repository, snapshot, file)
         else:
-            _complete(repository, snapshot, files)
+            _make_at_once(repository, snapshot, files)
         if not is_commit(files.revision):
             temporary = _temporary(repository)
             temporary.write_text(files.commit, encoding="ascii")
@@ -51,8 +52,8 @@ def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
     return snapshot
 
 
-def _complete(repository: CachedRepository, snapshot: Path, files: RepositoryFiles) -> None:
-    """Make the snapshot in one rename."""
+def _make_at_once(repository: CachedRepository, snapshot: Path, files: RepositoryFiles) -> None:
+    """Make the snapshot beside its place and rename it, so that it is there with all of its files or not at all."""
     staging = repository.work / f"{STAGING}{files.commit}"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
@@ -151,16 +152,17 @@ class RepositoryDownload:
                 raise file_error(error, what, f"Check its permissions. {PART_STAYS}") from error
 
     async def _run(self) -> Path:
+        """Download as the record on disk says, or as the hub lists the files now; the lock is held."""
         self.running.note("", "")
         try:
             record = record_of(self.repository, self.download)
             if record is None and self.download.drafter:
                 raise HubError(f"Nothing is left of the download for {self.download.drafter}.", "Begin it again.")
             if record is None or not record.commit:
-                record = await self._begun(paused=record is None or record.paused)
+                record = await self._begin(paused=record is None or record.paused)
             remove_unused_files(self.repository)
             try:
-                return await self._completed(record)
+                return await self._complete(record)
             except MissingError as error:
                 hint = "Try again. If this version is no longer there, discard the download and start a new one."
                 raise MissingError(error.message, hint) from error
@@ -168,7 +170,8 @@ class RepositoryDownload:
             # It is empty, for example, if the hub does not know the repository.
             self.repository.remove_if_empty()
 
-    async def _completed(self, files: RepositoryFiles) -> Path:
+    async def _complete(self, files: RepositoryFiles) -> Path:
+        """Fetch the files that are missing or damaged, and make the snapshot or the drafter of all."""
         self.running.files = files
         for folder in (self.repository.blobs, self.repository.snapshots):
             # The hub's tools expect both folders.
@@ -197,16 +200,16 @@ class RepositoryDownload:
         remove_record(self.repository, files)
         return snapshot
 
-    async def _begun(self, *, paused: bool) -> RepositoryFiles:
+    async def _begin(self, *, paused: bool) -> RepositoryFiles:
         """Start a new record with the files that the hub has now."""
         self.running.state = DownloadState.ASKING
-        files = await self._files_now()
+        files = await self._list_files()
         record = replace(files, revision=self.download.revision, is_model=self.download.is_model, paused=paused)
         write_record(self.repository, record)
         return record
 
-    async def _files_now(self) -> RepositoryFiles:
-        """Return the files that the hub has now."""
+    async def _list_files(self) -> RepositoryFiles:
+        """Ask the hub for the files, again and again while it does not answer."""
         api = HubApi(self.endpoint)
         failures = 0
         download = self.download
@@ -248,6 +251,7 @@ class RepositoryDownload:
             raise errors.exceptions[0] from None
 
     async def _fetch_file(self, client: httpx2.AsyncClient, files: RepositoryFiles, partial: PartialFile) -> None:
+        """Fetch one file into the cache's blobs, and again if its checksum is wrong."""
         running = self.running
         file = partial.file
         for _ in range(_CHECKSUM_TRIES):
