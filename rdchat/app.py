@@ -1,8 +1,8 @@
-"""The composition root: builds the window and all its services.
+"""The composition root: builds the window and all its services, and runs them until the window closes.
 
-Functions of the engine that the window calls on other threads import their module at the first call. One that needs MLX
-returns None until the engine thread has imported MLX: two threads that import mlx-lm at the same time may block each
-other for ever.
+The functions on top find models, drafters and figures; services call them on threads. They import their module at the
+first call. One that needs MLX returns None until the engine thread has imported MLX: two threads that import mlx-lm at
+the same time may block each other for ever.
 """
 
 import logging
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi
 
 _LOG = logging.getLogger(__name__)
+# What can wait begins so long after the window is shown.
 _SETTLED_MS = 1000
 
 
@@ -141,27 +142,29 @@ class App:
             self.controller = ChatController(store, settings, engine)
             self.controller.model_slot.loaded.connect(self._garbage.spare_modules)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
-            finders = (library_models, machine_memory, fitting_drafters, measured_calls)
-            sources = ModelSources(*finders, problem_of_model, find_part)
+            sources = ModelSources(
+                library_models, machine_memory, fitting_drafters, measured_calls, problem_of_model, find_part
+            )
             self.window = MainWindow(self.controller, theme, transcript, sources)
+            windows = self.window.windows
+            header = self.window.header
+            sight = self.window.conversation.sight
+            notices = self.window.conversation.notices
             self._installed = FolderSearch(installed_models)
             self.transfer = Transfers(self.controller, store, settings.path)
             self._import_export = ImportExport(self.window, self.controller, self.transfer, theme)
-            self.window.header.model.offer_models(self._installed)
-            add = self.window.conversation.sight.offer_models_window
-            starts = self.window.windows.on_model_services
-            starts.append(lambda each: each.library.changed.connect(lambda: add(each.library.models)))
+            header.model.offer_models(self._installed)
+            sight.offer_models(self._installed, windows.memory)
+            # Called with the services of the models window when they are built.
+            windows.on_model_services.append(
+                lambda each: each.library.changed.connect(lambda: sight.offer_models_window(each.library.models))
+            )
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer_drafters(self._drafters)
             self.controller.server.offer_models(installed_models)
-            windows = self.window.windows
-            self.window.conversation.sight.offer_models(self._installed, windows.memory)
-            header = self.window.header
-            notices = self.window.conversation.notices
-            options = self.window.actions_.options
             self._updates = UpdateCheck(self.controller.settings, updates_address())
             self._updates.update_found.connect(notices.show_update)
-            self._downloads = DownloadButton(self.window.windows, header, options, notices, theme)
+            self._downloads = DownloadButton(windows, header, self.window.actions_.options, notices, theme)
         except BaseException:
             engine.shutdown()  # Qt aborts the process if a running thread is destroyed
             self._garbage.release()
@@ -199,9 +202,9 @@ class Application(QApplication):
     It is a subclass rather than an event filter, which Qt would call for every event of every widget.
     """
 
-    # A file or an address.
+    # A file's path, or an address.
     opened = Signal(str)
-    # The system, or the Dock's menu.
+    # By the system, or by the Dock's menu.
     quit_requested = Signal()
 
     def event(self, event: QEvent) -> bool:
@@ -210,7 +213,7 @@ class Application(QApplication):
             if opened := event.file() or event.url().toString(QUrl.ComponentFormattingOption.FullyEncoded):
                 self.opened.emit(opened)
             return True
-        # Qt closes visible windows alone.
+        # By itself Qt would close visible windows only.
         if event.type() is QEvent.Type.Quit:
             self.quit_requested.emit()
         return super().event(event)
@@ -311,6 +314,7 @@ def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
 
 
 def _retry(error: RdchatError) -> bool:
+    """Show why the chats cannot be opened; return whether the person wants to try again."""
     _LOG.error("The chats cannot be opened: %s", error)
     box = _message(error)
     box.setStandardButtons(QMessageBox.StandardButton.Retry | QMessageBox.StandardButton.Close)

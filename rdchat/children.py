@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from rdchat import host
 
-# The programs that `multiprocessing` starts Python with; nothing else is run as code.
+# The code that `multiprocessing` passes to `python -c`; nothing else is run as code.
 _MULTIPROCESSING = re.compile(r"from multiprocessing\.\w+ import \w+; ?\w+\([\w=, -]*\)")
 
 CHILDREN = {
@@ -40,7 +40,7 @@ def run_child(arguments: Sequence[str]) -> int | None:
     """Run the child process that the command line names; return its exit status, or None if it names none."""
     for index, (option, code) in enumerate(pairwise(arguments)):
         if option == "-c" and _MULTIPROCESSING.fullmatch(code):
-            # So `sys.argv` is as Python sets it for `-c`.
+            # This is how Python sets `sys.argv` for `-c`.
             sys.argv = ["-c", *arguments[index + 2 :]]
             exec(code, {"__name__": "__main__"})  # noqa: S102  Python's own words, as it would run them
             return 0
@@ -60,9 +60,10 @@ def run_child(arguments: Sequence[str]) -> int | None:
 def _pip(arguments: list[str]) -> int:
     """Run pip, and end at once when standard input closes.
 
-    So nobody writes into a folder that the next rdchat removes, even if the process that started pip was killed.
+    Standard input closes when the process that started pip ends, even if it was killed. A pip that went on would write
+    into a folder that the next rdchat removes.
     """
-    # `os.read`, because a buffered reader would block the end of the interpreter
+    # It is `os.read`, because a buffered reader would block the end of the interpreter.
     threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
     sys.argv = ["pip", *arguments]
     try:

@@ -30,8 +30,11 @@ _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBAD
 _LOG = logging.getLogger(__name__)
 
 type _Commands = Mapping[str, tuple[str, str | _Commands]]
-# Name: help, and the module with `add_options` and `run`, or module:NAME with `add_NAME` and `NAME`; or the actions.
-# The `SHARED` arguments follow the module.
+# By the name of the command: its help, and what runs it. That is one of three:
+# - a module of `rdchat.commands`, which has `add_options` and `run`;
+# - `module:NAME`, whose module has `NAME` and perhaps `add_NAME`;
+# - the commands below it, its actions, as a mapping of the same form.
+# After the module come the arguments that it shares with others, which are in `SHARED`.
 _COMMANDS: _Commands = {
     "ask": ("ask one question and print the answer", "ask"),
     "chats": (
@@ -126,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        # One whose wrapper is collected is closed, so there is one wrapper.
+        # There is one wrapper: when a wrapper is collected, it closes the stream.
         if isinstance(stream, io.TextIOWrapper) and stream.isatty() and not isinstance(stream, TerminalStream):
             setattr(sys, name, TerminalStream(stream))
     arguments = sys.argv[1:] if argv is None else argv
@@ -163,16 +166,16 @@ def _open_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            # The new descriptor is the lowest free number.
-            opened = os.open(os.devnull, flags)
-            if opened != descriptor:
-                os.dup2(opened, descriptor)
-                os.close(opened)
-            os.set_inheritable(descriptor, True)
+            # The new descriptor is the lowest free number, which is this one.
+            os.set_inheritable(os.open(os.devnull, flags), True)
 
 
 def _for_people(error: Exception) -> RdchatError:
-    """Return the error of a command, other than those of any work: a closed output, and a file nested too deeply."""
+    """Return the error to print for an exception.
+
+    Two kinds are those of a command alone: an output that cannot be written, and a file that is nested too deeply. The
+    others are those of any work (`error_of`).
+    """
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAULTS:
         _drop_output()
         return RdchatError(f"The output cannot be written: {error.strerror}.", "Write it to another file.")
@@ -188,7 +191,7 @@ def _drop_output() -> None:
 
 
 def _files(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return arguments that are files, or one that is an address, for the window; nothing if they are a command.
+    """Return the arguments if they are files, or one address, for the window; nothing if they are a command or options.
 
     Anything else prints an error and exits.
     """
@@ -196,9 +199,9 @@ def _files(arguments: Sequence[str]) -> tuple[str, ...]:
         return ()
     is_address = len(arguments) == 1 and is_own_address(arguments[0])
     missing = [] if is_address else list(filterfalse(os.path.exists, arguments))
-    if missing and arguments[0].startswith("-"):
-        return ()
     if missing:
+        if arguments[0].startswith("-"):
+            return ()
         kind = "file" if Path(missing[0]).suffix or os.sep in missing[0] else "file or command"
         _parser(()).error(f"There is no {kind} {missing[0]}.")
     return tuple(arguments)
@@ -248,6 +251,7 @@ def _add_commands(parsers: "argparse._SubParsersAction[Any]", commands: _Command
 
 
 def _complain(error: RdchatError, status: int) -> int:
+    """Print an error on standard error, and return the exit status."""
     otherwise = f" {LOAD_ANYWAY} tries it anyway." if isinstance(error, DoesNotFitError) else ""
     print(f"rdchat: {one_line(error)}{otherwise}", file=sys.stderr)
     return status

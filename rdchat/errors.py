@@ -1,4 +1,7 @@
-"""Errors that a person can act on: what happened, and what to do about it."""
+"""Errors that a person can act on: what happened, and what to do about it.
+
+All code raises these. The window shows them as notices, the commands print them in one line.
+"""
 
 import errno
 import re
@@ -6,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _LONGEST_LINE = 1000
+_FREE_SPACE = "Free some space. What was saved before is safe."
 # Tab and line feed are not among these control characters.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -108,9 +112,7 @@ class StorageFullError(StorageError):
     """The disk with rdchat's data is full."""
 
 
-def file_error(
-    error: OSError, what: str, hint: str, full: str = "Free some space. What was saved before is safe."
-) -> StorageError:
+def file_error(error: OSError, what: str, hint: str, full: str = _FREE_SPACE) -> StorageError:
     """Return the error to raise where a file cannot be read or written.
 
     Args:
@@ -125,7 +127,7 @@ def file_error(
 
 
 @contextmanager
-def file_errors(what: str, hint: str, *full: str) -> Iterator[None]:
+def file_errors(what: str, hint: str, full: str = _FREE_SPACE) -> Iterator[None]:
     """Raise `file_error` for an OSError in the block; the arguments are its own.
 
     Raises:
@@ -135,4 +137,4 @@ def file_errors(what: str, hint: str, *full: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise file_error(error, what, hint, *full) from error
+        raise file_error(error, what, hint, full) from error

@@ -25,13 +25,16 @@ OLDEST_MACOS = (14, 4)
 """The oldest version that Qt 6.12 supports; its wheel is tagged 14.0, so pip installs it there too."""
 ACCELERATED_MACOS = (26, 2)
 """The oldest version for which MLX has builds that use the neural accelerators in the GPUs of M5 and later."""
+# The chip M5, the first one with them.
 _ACCELERATED_CHIP = 5
 THREAD_STACK_BYTES = 16 * 2**20
 """Stack size of threads that Qt starts: CPython's own on macOS, where other threads get 512 KiB."""
 CHILD_OPTION = "--child"
+# The answer of SO_PEERCRED on Linux: the ids of the process, its user and its group.
 _PEER = struct.Struct("iII")
 # The number is an argument of `confstr`, in macOS's <unistd.h>.
 _DARWIN_USER_TEMP_DIR = 65537
+# See `switch_tf32_off`.
 _TF32 = "MLX_ENABLE_TF32"
 # macOS refuses an app the local network with error 65, EHOSTUNREACH.
 _NO_ROUTE = re.compile(r"No route to host|error: 65\b")
@@ -66,7 +69,11 @@ def outdated_macos() -> str:
 
 
 def local_network_hint(error: object) -> str:
-    """Return ` ` and `LOCAL_NETWORK` for an error, or its text, with which macOS refuses it; otherwise nothing."""
+    """Return where to allow the local network, after a space, for an error that says that macOS refuses it.
+
+    Args:
+        error: An error, or its text; for any other one the answer is empty.
+    """
     return f" {LOCAL_NETWORK}" if _NO_ROUTE.search(str(error)) else ""
 
 
@@ -93,11 +100,13 @@ def faster_mlx(variant: str, device: str) -> str:
     chip = re.search(r"Apple M(\d+)", device)
     if not variant or chip is None or int(chip[1]) < _ACCELERATED_CHIP:
         return ""
-    able = _numbers(macos_version()) >= ACCELERATED_MACOS
-    return ".".join(map(str, ACCELERATED_MACOS)) if able and _numbers(variant) < (ACCELERATED_MACOS[0],) else ""
+    can_run_it = _numbers(macos_version()) >= ACCELERATED_MACOS
+    is_older = _numbers(variant) < (ACCELERATED_MACOS[0],)
+    return ".".join(map(str, ACCELERATED_MACOS)) if can_run_it and is_older else ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version, to compare it with another one."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 

@@ -15,7 +15,10 @@ class LogFile(logging.handlers.RotatingFileHandler):
     """A log that drops lines it cannot write, so that a full disk causes no tracebacks."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002  the log has nowhere else to go
-        """Drop the line, and open the file again for the next one; otherwise the rest would be tried again at exit."""
+        """Drop the line and close the file, which the next line opens again.
+
+        An open file would try to write the rest of the line again at exit.
+        """
         stream = self.stream
         self.stream = None
         with contextlib.suppress(OSError, ValueError):
@@ -25,7 +28,10 @@ class LogFile(logging.handlers.RotatingFileHandler):
 
 @contextlib.contextmanager
 def errors_logged(what: str) -> Iterator[None]:
-    """Log an unexpected error and go on behind the block, for work that must not keep other work from being done."""
+    """Log an unexpected error of the block and continue after it; `what` is what the block does.
+
+    It is for steps of closing and for work while idle: one that fails must not keep the others from being done.
+    """
     try:
         yield
     except Exception:

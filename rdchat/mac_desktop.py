@@ -17,9 +17,11 @@ from rdchat.errors import RdchatError
 
 FRAMEWORKS = ("Foundation", "AppKit") if host.MACOS else ()
 """The modules of PyObjC that are imported when they are needed."""
+# The longest time for converting an image.
 _SIPS_S = 15.0
-_SCREEN_RECORDING = "Allow it in System Settings > Privacy & Security > Screen & System Audio Recording,"
-_SCREEN_RECORDING += " and open rdchat again."
+_SCREEN_RECORDING = (
+    "Allow it in System Settings > Privacy & Security > Screen & System Audio Recording, and open rdchat again."
+)
 # The first one that the pasteboard has is taken; macOS adds TIFF to most others.
 _IMAGE_TYPES = ("public.png", "public.jpeg", "public.heic", "public.tiff")
 # Photos and Mail drag such files.
@@ -80,6 +82,7 @@ def convert_to_tiff(image: Path, tiff: Path) -> bool:
 
 
 def _writes(command: list[str], file: Path, timeout_s: float | None) -> bool:
+    """Run a command that writes a file; return whether it did."""
     nowhere = subprocess.DEVNULL
     done = subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, timeout=timeout_s, check=False)  # noqa: S603  the system's own program
     return done.returncode == 0 and file.is_file()
@@ -130,6 +133,7 @@ def is_file_promised() -> bool:
 
 
 def _dragged() -> Any:
+    """Return the pasteboard of what is dragged."""
     kit = importlib.import_module("AppKit")
     return kit.NSPasteboard.pasteboardWithName_(kit.NSPasteboardNameDrag)
 
@@ -137,17 +141,18 @@ def _dragged() -> Any:
 # The shortcut
 
 _CARBON = "/System/Library/Frameworks/Carbon.framework/Carbon"
-# kEventClassKeyboard, kEventHotKeyPressed, and a signature of our own.
+# In Carbon's names: kEventClassKeyboard, kEventHotKeyPressed, a signature of our own, and eventHotKeyExistsErr.
 _KEYBOARD = int.from_bytes(b"keyb")
 _PRESSED = 5
 _SIGNATURE = int.from_bytes(b"rdch")
 _EXISTS = -9878
 # In Qt's names: cmdKey, optionKey, shiftKey and controlKey.
 _MODIFIERS = {"Ctrl": 0x100, "Alt": 0x800, "Shift": 0x200, "Meta": 0x1000}
-# Virtual key codes of the positions on an ANSI keyboard.
+# Keys of an ANSI keyboard, by the virtual key code of the first one; those after it have the next codes.
 _ROWS = {
     0: "ASDFHGZXCV", 11: "BQWERYT123465", 25: "9", 26: "7", 28: "80", 31: "OU", 34: "IP", 37: "LJ", 40: "K", 45: "NM",
 }  # fmt: skip
+# Virtual key codes of F1, F2 and so on.
 _F_KEYS = (122, 120, 99, 118, 96, 97, 98, 100, 101, 109, 103, 111, 105, 107, 113, 106, 64, 79, 80, 90)
 _TAKEN = "Another program has this shortcut. Choose another one."
 _WRONG = "Use a letter, a digit, Space or an F key together with Command, Option or Control."
@@ -181,6 +186,7 @@ class HotKey:
     def __init__(self, pressed: Callable[[], object], library: Any = None) -> None:
         self._pressed = pressed
         self._library = library or (ctypes.CDLL(_CARBON) if host.MACOS else None)
+        # In Qt's names; and the system's reference to the shortcut.
         self._keys = ""
         self._key = ctypes.c_void_p()
         self.available = self._library is not None
@@ -210,9 +216,9 @@ class HotKey:
         if key in KEYS and set(modifiers) <= _MODIFIERS.keys() and set(modifiers) - {"Shift"}:
             code = ctypes.c_uint32(KEYS[key])
             bits = ctypes.c_uint32(sum(_MODIFIERS[each] for each in modifiers))
-            name = Pair(_SIGNATURE, 1)
-            made = ctypes.byref(self._key)
-            error = self._library.RegisterEventHotKey(code, bits, name, self._target, ctypes.c_uint32(0), made)
+            key_id = Pair(_SIGNATURE, 1)
+            registered = ctypes.byref(self._key)
+            error = self._library.RegisterEventHotKey(code, bits, key_id, self._target, ctypes.c_uint32(0), registered)
             self.problem = {0: "", _EXISTS: _TAKEN}.get(error, f"macOS refuses this shortcut (error {error}).")
         elif keys:
             self.problem = _WRONG

@@ -1,4 +1,7 @@
-"""Memory, power and load of this machine. Power and load are not yet tried on a Mac."""
+"""Memory, power and load of this machine, as the engine and the commands ask for them.
+
+Power and load are not yet tried on a Mac.
+"""
 
 import ctypes
 import logging
@@ -17,7 +20,7 @@ MAX_OTHERS = 0.15
 _LOG = logging.getLogger(__name__)
 # Shortest interval between two measurements: processor times are counted in steps of 10 ms.
 _LOOK_S = 0.5
-# MacOS has the first three; `steal` is time of other virtual machines.
+# Kinds of processor time, in psutil's names; macOS has the first three; `steal` is time of other virtual machines.
 _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
@@ -181,7 +184,11 @@ def _begin_activity() -> Callable[[], None]:
 
 
 class OtherPrograms:
-    """Watches which share of the processors other programs use. What rdchat computes itself does not count."""
+    """Measures which share of all processors other programs use. What rdchat computes itself does not count.
+
+    A measurement begins when this is made. Use either `share`, for the time since then, or `are_busy`, which begins
+    another measurement with each answer.
+    """
 
     def __init__(self) -> None:
         self._share = 0.0
@@ -190,17 +197,17 @@ class OtherPrograms:
 
     def _begin(self) -> None:
         self._began = perf_counter()
-        self._looked = self._began
-        self._seconds = others_seconds()
+        self._measured = self._began
+        self._seconds_before = others_seconds()
 
     def share(self, *, now: bool = False) -> float:
         """Return their share from 0 to 1 since the beginning; without `now` it may be half a second old."""
         moment = perf_counter()
         took_s = moment - self._began
-        if took_s > 0 and (now or moment - self._looked >= _LOOK_S):
-            share = (others_seconds() - self._seconds) / (took_s * processors())
+        if took_s > 0 and (now or moment - self._measured >= _LOOK_S):
+            share = (others_seconds() - self._seconds_before) / (took_s * processors())
             self._share = min(max(share, 0.0), 1.0)
-            self._looked = moment
+            self._measured = moment
         return self._share
 
     @property

@@ -103,6 +103,7 @@ def is_utf8(path: Path) -> bool:
 
 
 def _folder(variable: str, default: Path) -> Path:
+    """Return the folder that a variable names, or the default one."""
     named = os.environ.get(variable)
     folder = expanded(named, variable).absolute() if named else default
     if not is_utf8(folder):

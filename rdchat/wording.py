@@ -13,7 +13,7 @@ def parameter_text(number: int) -> str:
 
 def size_text(size: float) -> str:
     """Return `12 KB`, `512 MB`, `1.24 GB` or `12.4 GB`."""
-    return "{} {}".format(*_in_unit(size, size))
+    return " ".join(_in_unit(size, size))
 
 
 def part_text(part: float, total: float) -> str:
@@ -28,7 +28,8 @@ def _in_unit(size: float, of: float) -> tuple[str, str]:
         return f"{max(round(size / 1e3), 1 if size else 0)}", "KB"
     if of < 999_500_000:
         return f"{size / 1e6:.0f}", "MB"
-    return f"{size / 1e9:,.{2 if of < 9.995e9 else 1}f}", "GB"
+    decimals = 2 if of < 9.995e9 else 1
+    return f"{size / 1e9:,.{decimals}f}", "GB"
 
 
 def byte_rate(bytes_per_second: float) -> str:
@@ -51,4 +52,6 @@ def rough_time(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h" + f" {minutes} min" * (hours < 10) if hours < 24 else "more than a day"
+    if hours < 10:
+        return f"{hours} h {minutes} min"
+    return f"{hours} h" if hours < 24 else "more than a day"
