@@ -53,10 +53,11 @@ def write_csv(file: TextIO, result: BenchResult) -> None:
 
 def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
     """Return the columns of a run's setting, and of what is known without figures."""
-    outside = run.cell == MLX_LM
-    # The first cells are the baselines.
-    listed = run.cell >= len(plan.baselines)
-    cell = plan.all_cells[run.baseline if outside else run.cell]
+    is_mlx_lm = run.cell == MLX_LM
+    # The first cells are the baselines; the plan's own cells follow, and are numbered from 0 in the file.
+    is_own_cell = run.cell >= len(plan.baselines)
+    part = _CELL if is_own_cell else _BASELINE
+    cell = plan.all_cells[run.baseline if is_mlx_lm else run.cell]
     difference = asdict(run.difference) if run.difference else {}
     return {
         **asdict(cell.draft),
@@ -67,8 +68,8 @@ def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
         "dtype": f"{_DTYPE_PREFIX if run.dtype in _FLOATS else ''}{run.dtype}",
         "nmax_length": plan.max_tokens,
         "greedy": plan.sampling(cell).greedy,
-        "part": _MLX_LM if outside else _CELL if listed else _BASELINE,
-        "cell": run.cell - len(plan.baselines) if listed else run.baseline,
+        "part": _MLX_LM if is_mlx_lm else part,
+        "cell": run.cell - len(plan.baselines) if is_own_cell else run.baseline,
         "temperature": cell.temperature,
         "asked_dtype": cell.dtype.value,
         "seed": plan.seed,
@@ -81,7 +82,7 @@ def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
 def _counts(result: BenchResult, run: BenchRun) -> dict[str, Any]:
     """Return the measured columns of a run, and of plain decoding and mlx-lm in its turn."""
     counts = run.statistics
-    (plain, mlx_lm) = result.runs_of_turn(run)
+    plain, mlx_lm = result.runs_of_turn(run)
     columns = {
         **asdict(counts),
         "steps": counts.target_calls,
@@ -92,8 +93,8 @@ def _counts(result: BenchResult, run: BenchRun) -> dict[str, Any]:
     # The columns of Apple's file on plain decoding.
     for whose, other in (("mlx", mlx_lm), ("ours", plain)):
         if other:
-            columns |= {f"comprehension_{whose}": other.statistics.prefill_ms}
-            columns |= {f"generation_{whose}": other.statistics.decode_ms}
+            columns[f"comprehension_{whose}"] = other.statistics.prefill_ms
+            columns[f"generation_{whose}"] = other.statistics.decode_ms
     return columns
 
 

@@ -105,12 +105,15 @@ class ModelReport:
         }
 
     def _benchmark(self) -> Iterator[str]:
-        """Run one benchmark of all modes and drafters; keep its figures without names and texts."""
+        """Run one benchmark of all modes and drafters; keep its figures without names and texts.
+
+        The facts of each mode are those of `BenchResult.as_json`, except for what may have names or texts.
+        """
         modes = [Mode.OFF, *self._modes()]
-        usable = [drafter for drafter in self._drafters if self._fits(drafter)]
+        fitting = [drafter for drafter in self._drafters if self._fits(drafter)]
         cells = Sweep(tuple(modes), temperatures=_TEMPERATURES).cells()
-        if usable:
-            cells += Sweep((Mode.DRAFTER,), drafters=tuple(usable), temperatures=_TEMPERATURES).cells()
+        if fitting:
+            cells += Sweep((Mode.DRAFTER,), drafters=tuple(fitting), temperatures=_TEMPERATURES).cells()
         plan = BenchPlan(cells, EVERYDAY_PROMPTS, max_tokens=_MAX_TOKENS, trials=3, overhead=False)
         runner = InterleavedRunner(plan, lambda _dtype: self._session)
         runs: list[BenchRun] = []
@@ -161,4 +164,5 @@ class ModelReport:
         return [option.mode for option in options if option.available and option.mode is not Mode.OFF]
 
     def _no_time(self, part: str) -> None:
+        """List a part as left out for lack of time."""
         self.left_out.append(f"{part}: no time left")

@@ -1,5 +1,7 @@
 """Makes the replies of benchmarks and of evaluations of drafters, timed token by token, with rdchat or stock mlx-lm.
 
+A run is one reply with its setting; a round is a draft with the target call that verifies it.
+
 All runs on the engine thread. Times are in milliseconds from the request on.
 """
 
@@ -30,7 +32,7 @@ from rdchat.inference.verification.target import LoadedModel
 
 # Tokens of a reply that are decoded again with exact times.
 _EXACT_TOKENS = 32
-# A run without a reply.
+# A run without a setting and without a reply.
 BLANK = BenchRun(0, 0, "", 0, (), (), (), Statistics())
 
 
@@ -65,6 +67,7 @@ def record(
     Returns:
         The run with its reply; None if it was cancelled.
     """
+    # The generator returns the run, which only its end has.
     pieces = stream(session, request, cancelled, run)
     while True:
         try:

@@ -1,5 +1,6 @@
-"""The result of a benchmark: its runs, and the figures of each setting (a cell). No MLX and no Qt here.
+"""The result of a benchmark: its runs, and the figures of each setting. No MLX and no Qt here.
 
+A cell is one setting: a drafting mode with its sizes, a temperature and a precision.
 A run is one reply. A ratio compares two runs of the same turn, that is of one prompt and trial. A figure is the median
 of such ratios with their quartiles. If plain decoding is among the modes, its ratio compares two of its own runs; its
 scatter is the error of all other ratios.
@@ -32,6 +33,7 @@ from rdchat.inference.api import (
 )
 from rdchat.wording import counted
 
+# Titles of the stages of seeing images, by their names in the time ledger.
 _SEEING = {str(stage): stage.row for stage in Stage if stage.spent is Spent.SEEING}
 _ACCEPTANCE = "The share of drafted tokens that were kept, counted along the longest branch of each draft."
 
@@ -195,8 +197,11 @@ class BenchResult:
         """Median milliseconds per reply, by stage of seeing images, and of all stages (`see`); empty without images."""
         ledgers = [run.statistics.ledger for run in self.runs if run.token_ids]
         stages = dict.fromkeys(entry.name for ledger in ledgers for entry in ledger if entry.name in _SEEING)
-        times = {name: [sum(e.total_ms for e in ledger if e.name == name) for ledger in ledgers] for name in stages}
-        return {name: statistics.median(times_ms) for name, times_ms in times.items()}
+        medians: dict[str, float] = {}
+        for name in stages:
+            of_replies = [sum(entry.total_ms for entry in ledger if entry.name == name) for ledger in ledgers]
+            medians[name] = statistics.median(of_replies)
+        return medians
 
     @property
     def seeing_note(self) -> str:
@@ -257,6 +262,7 @@ class BenchResult:
         return {(run.cell, run.turn): run for run in self.runs}
 
     def _report(self, cell: BenchCell, name: str, all_runs: Sequence[BenchRun]) -> CellReport:
+        """Return the results of one setting from its runs; those that did not run give only the reason."""
         runs = [run for run in all_runs if not run.mode_reason]
         groups = [group for group in dict.fromkeys(run.group for run in runs) if group]
         differences = [(run.difference, run.dtype) for run in runs if run.difference]
@@ -265,24 +271,24 @@ class BenchResult:
         return CellReport(
             cell,
             name,
-            self._figures(runs),
-            {group: self._figures([run for run in runs if run.group == group]) for group in groups},
-            {group: _pooled(run for run in runs if group in {run.group, "all"}) for group in [*groups, "all"]},
-            not differences if runs and all(run.token_ids for run in runs) else None,
-            worst,
-            next((run.mode_reason for run in all_runs if run.mode_reason), None),
-            Counter(run.chosen for run in runs if run.chosen),
-            next((run.dtype for run in runs), ""),
+            figures=self._figures(runs),
+            groups={group: self._figures([run for run in runs if run.group == group]) for group in groups},
+            pooled={group: _pooled(run for run in runs if group in {run.group, "all"}) for group in [*groups, "all"]},
+            identical_text=not differences if runs and all(run.token_ids for run in runs) else None,
+            first_difference=worst,
+            mode_reason=next((run.mode_reason for run in all_runs if run.mode_reason), None),
+            chosen=Counter(run.chosen for run in runs if run.chosen),
+            dtype=next((run.dtype for run in runs), ""),
         )
 
     def _figures(self, runs: Sequence[BenchRun]) -> Figures:
-        values = [self._values(run) for run in runs]
-        return {name: Figure.from_values(match[name] for match in values) for name in FIGURES}
+        values_by_run = [self._values(run) for run in runs]
+        return {name: Figure.from_values(values[name] for values in values_by_run) for name in FIGURES}
 
     def _values(self, run: BenchRun) -> dict[str, float | None]:
         """Return one run's value for each name of `FIGURES`; None where it has no meaning or is unknown."""
         counts = run.statistics
-        (plain, mlx_lm) = self.runs_of_turn(run)
+        plain, mlx_lm = self.runs_of_turn(run)
         syncs_known = counts.rounds and counts.target_calls and counts.host_syncs
         return {
             "decode_tps": counts.decode_tps,
@@ -345,11 +351,13 @@ def _choice_text(chosen: str) -> str:
     name = match[1]
     width = int(match[2])
     length = int(match[3])
+    # Another version of rdchat may have written the file, with other modes.
     size = DRAFTERS[Mode(name)].draft_size(width, length) if name in DRAFTERS else draft_size(width, length)
     return f"{name}, {size}"
 
 
 def _has_head(cell: BenchCell) -> bool:
+    """Return whether the cell's mode drafts with a drafter head, which its settings name."""
     return cell.draft.mode.uses("drafter")
 
 

@@ -1,5 +1,7 @@
 """Runs a benchmark: all cells take turns on each prompt, with plain decoding and stock mlx-lm among them.
 
+A cell is one setting, as `BenchPlan.all_cells` numbers them: first the baselines, which is plain decoding.
+
 A machine's speed drifts with heat and other load, so times are compared only within a turn: one prompt in one trial,
 each cell once, starting with another cell in each turn. Before the first turn the model is in memory, and every cell
 has written a few tokens. Where a reply differs from plain decoding, the runner measures how close the scores of the two
@@ -72,6 +74,7 @@ def score_gap(
     prompt, images = model.encode_request(request)
     feed = None
     if images and (image_input := model.image_input):
+        # The last event has the images' rows.
         *_, (_, feed) = image_input.see(prompt, images, request, lambda: None, start=0)
     tokens = [*prompt, *plain[:index]]
     before = tokens[:-_TOGETHER]
@@ -92,7 +95,7 @@ def score_gap(
 
 
 def _fill(model: LoadedModel, cache: KVCache, tokens: list[int], feed: Feed | None) -> None:
-    """Feed tokens from where the cache ends; `prefill` leaves out the last token."""
+    """Feed tokens from where the cache ends; the 0 is there because `prefill` leaves out the last token."""
     for _ in prefill(model, cache, [*tokens, 0], lambda: False, Ledger(), feed=feed):
         pass
 
@@ -167,31 +170,33 @@ class InterleavedRunner(Iterator[BenchEvent]):
         yield self._progress("Warming up")
         cells = [index for index, cell in enumerate(plan.all_cells) if cell.dtype == dtype]
         baselines = [index for index in cells if index < len(plan.baselines)]
-        missing = self._warm_up(session, cells)
+        not_run = self._warm_up(session, cells)
         session.drafters.phrases.finish_counting()
         if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
             yield self._progress("Measuring this computer, once")
             while not self._cancelled.is_set() and session.work_while_idle():
                 pass  # It measures the cost of target calls, as the app does between replies.
-        yield from missing
-        unavailable = {run.cell for run in missing}
-        # The cells of a turn, each with the index of its baseline.
+        yield from not_run
+        unavailable = {run.cell for run in not_run}
+        # The cells of a turn, each with the index of the plain decoding that it is compared with.
         entries = [(index, plan.baseline_of(plan.all_cells[index])) for index in cells if index not in unavailable]
         if plan.mlx_lm:
             entries += [(MLX_LM, index) for index in baselines]
         turns = [(trial, prompt) for trial in range(plan.trials) for prompt in range(len(plan.prompts))]
+        # Turns that an earlier start has not stored.
         unmeasured = [turn for turn in turns if (baselines[0], turn[1], turn[0]) not in plan.finished]
-        self._total -= len(missing) * len(turns) + len(entries) * (len(turns) - len(unmeasured))
+        self._total -= len(not_run) * len(turns) + len(entries) * (len(turns) - len(unmeasured))
         for trial, prompt in unmeasured:
             if self._cancelled.is_set():
                 return
+            # Another cell begins each turn.
             first = (trial * len(plan.prompts) + prompt + plan.turn) % len(entries)
             yield from self._take_turns(session, [*entries[first:], *entries[:first]], prompt, trial)
 
     def _warm_up(self, session: ChatSession, cells: Sequence[int]) -> list[BenchRun]:
         """Write a few tokens with each cell; return an empty run for each cell whose mode cannot run."""
         plan = self._plan
-        missing = []
+        not_run = []
         session.drafters.max_heads = max(len({plan.all_cells[index].draft.drafter for index in cells}), 1)
         for index in cells:
             cell = plan.all_cells[index]
@@ -201,12 +206,12 @@ class InterleavedRunner(Iterator[BenchEvent]):
             if tried is None:
                 break
             if tried.mode_reason:
-                nothing = self._blank(session, index, plan.baseline_of(cell), 0, 0)
-                missing.append(replace(nothing, mode_reason=tried.mode_reason))
+                blank = self._blank(session, index, plan.baseline_of(cell), 0, 0)
+                not_run.append(replace(blank, mode_reason=tried.mode_reason))
         for cell in plan.baselines if plan.mlx_lm else ():
             sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
             record_mlx_lm(session.model, self._request(cell, 0, sampling), self._cancelled.is_set, BLANK)
-        return missing
+        return not_run
 
     def _take_turns(
         self, session: ChatSession, entries: Sequence[tuple[int, int]], prompt: int, trial: int
@@ -238,13 +243,15 @@ class InterleavedRunner(Iterator[BenchEvent]):
         yield from self._compared(session.model, runs)
 
     def _progress(self, text: str, label: str = "") -> BenchProgress:
-        left = None
+        """Return the progress, with the time that is left by the pace of the runs so far."""
+        left_s = None
         now = perf_counter()
         if self._done_runs:
-            left = (now - self._began) / self._done_runs * (self._total - self._done_runs)
+            left_s = (now - self._began) / self._done_runs * (self._total - self._done_runs)
         else:
+            # The time before the first run, such as that of the warm-up, does not count.
             self._began = now
-        return BenchProgress(self._done_runs, self._total, text, left, label)
+        return BenchProgress(self._done_runs, self._total, text, left_s, label)
 
     def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
         message = self._plan.prompts[prompt].message
@@ -266,6 +273,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
             yield run if same else replace(run, difference=self._difference(model, plain[run.baseline], run))
 
     def _difference(self, model: LoadedModel, plain: BenchRun, other: BenchRun) -> Difference | None:
+        """Return where two replies differ first, and by how little; None where they are the same."""
         index = first_difference(plain.token_ids, other.token_ids)
         if index is None:
             return None
@@ -281,4 +289,5 @@ class InterleavedRunner(Iterator[BenchEvent]):
 
 
 def _text(model: LoadedModel, run: BenchRun, index: int) -> str:
+    """Return the text of a reply's token; empty where the reply had ended."""
     return model.decode([run.token_ids[index]]) if index < len(run.token_ids) else ""

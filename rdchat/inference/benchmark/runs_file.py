@@ -83,7 +83,10 @@ def _runs(turns: Iterable[dict[str, Any]]) -> list[BenchRun]:
 
 
 def _header(plan: BenchPlan, info: ModelInfo) -> dict[str, Any]:
-    """Return what must be equal for runs to belong together; texts and drafters' weights are hashed."""
+    """Return the first line of a file: what must be equal for runs to belong together.
+
+    Texts and the weights of drafters are in it as a hash.
+    """
     from rdchat.inference.drafting.checkpoints.installed_drafters import (  # noqa: PLC0415  MLX: only to measure
         resolve_drafter,
         search_drafters,

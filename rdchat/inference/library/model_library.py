@@ -1,7 +1,8 @@
 """Lists all models, drafters and unfinished downloads on this machine, for the models window and `rdchat models`.
 
 Facts come from the headers of their files, which are foreign data: the app has a child process read them
-(`rdchat --child facts`, whose `main` is here). They are cached until the files change.
+(`rdchat --child facts`, whose `main` is here). They are cached until the files change. First comes how the facts of one
+folder are read, then the lists.
 """
 
 import logging
@@ -39,7 +40,7 @@ from rdchat.work.served import serve
 
 # The limits of one folder: its headers may take 100 MB, on a slow disk.
 _LIMITS = Limits(seconds=60.0, memory_bytes=1 << 30)
-# Names of classes of models that write text end so.
+# Endings of the classes of models that write text, as `architectures` in config.json names them.
 _WRITES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _LOG = logging.getLogger(__name__)
 
@@ -54,18 +55,24 @@ def read_facts(path: Path) -> FolderFacts:
 
 
 def _folder_facts(folder: Path) -> FolderFacts:
+    """Read the facts of a language model; raises what `read_facts` reports as a problem."""
     files = check_model_folder(folder)
     bits = files.sizes.quantization_bits
-    quantization = f"{bits}-bit" if bits else files.sizes.float_type.value
-    states_mtp = stated_layers(read_config(folder)) > 0 and not unreadable(files.architecture)
     vision = vision_of(folder)
-    facts = FolderFacts(family=files.architecture, sizes=vision.sizes(files.sizes), quantization=quantization)
-    facts = replace(facts, tokens=_tokens(folder), states_mtp=states_mtp)
-    sees = vision.family is not None
-    return replace(facts, sees=sees, blind=vision.reason, has_template=has_template(folder))
+    return FolderFacts(
+        family=files.architecture,
+        sizes=vision.sizes(files.sizes),
+        quantization=f"{bits}-bit" if bits else files.sizes.float_type.value,
+        tokens=_tokens(folder),
+        states_mtp=stated_layers(read_config(folder)) > 0 and not unreadable(files.architecture),
+        sees=vision.family is not None,
+        blind=vision.reason,
+        has_template=has_template(folder),
+    )
 
 
 def _drafter_facts(folder: Path) -> FolderFacts:
+    """Read the facts of a drafter head, or of a vision tower, which is listed as a drafter is."""
     if folder.parent == paths.towers_dir():
         return FolderFacts(
             family="vision", problem=vision_of(folder).reason, is_model=False, is_drafter=True, sees=True
@@ -100,8 +107,8 @@ def _known_family(folder: Path) -> str:
         return check_architecture(config)
     except ModelError:
         named = config.get("architectures")
-        writes = isinstance(named, list) and any(str(name).endswith(_WRITES) for name in named)
-        return str(config["model_type"])[:60] if writes else ""
+        writes_text = isinstance(named, list) and any(str(name).endswith(_WRITES) for name in named)
+        return str(config["model_type"])[:60] if writes_text else ""
 
 
 @contextmanager
@@ -184,13 +191,13 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
     """Return the card of a folder or a file with its facts; None where it is neither a model nor a drafter."""
     path = card.path
     stamp = stamp_of(path)
-    # A model sees with a tower that was fetched for it, so its facts are those of both.
-    both = replace(stamp, digest=stamp.digest + stamp_of(paths.towers_dir()).digest)
+    # A model sees with a tower that was fetched for it, so its facts change with the towers too.
+    stamp_with_towers = replace(stamp, digest=stamp.digest + stamp_of(paths.towers_dir()).digest)
     try:
-        facts = plain(FolderFacts, cached_facts("headers", path, both))
+        facts = plain(FolderFacts, cached_facts("headers", path, stamp_with_towers))
     except (TypeError, ValueError):  # They are not cached, or the cache is damaged.
         facts = read(path)
-        cache_facts("headers", path, both, asdict(facts))
+        cache_facts("headers", path, stamp_with_towers, asdict(facts))
     if not (facts.is_model or facts.is_drafter):
         return None
     facts_by_name = {field.name: getattr(facts, field.name) for field in fields(facts)}
@@ -205,6 +212,7 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
 
 
 def _unfinished(repository: CachedRepository, files: RepositoryFiles) -> ModelCard:
+    """Return the card of an unfinished download."""
     return ModelCard(
         name=files.repository,
         model="",

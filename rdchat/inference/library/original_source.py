@@ -1,15 +1,16 @@
-"""Plans the download of parts that a copy of a model does not have, and keeps those parts of the fetched files.
+"""Plans the download of a part that a copy of a model does not have, and makes the part's folder of the fetched files.
 
-Quantised versions rarely have MTP layers, which the model's authors trained with it to draft, and those made by mlx-lm
-have no vision tower. The repository of the original has them; `hub.downloads` fetches its files, and the tensors are
-found by their names, since configurations are silent in some families.
+A part is the MTP layers or the vision tower of a model (`ModelPart`). Quantised versions rarely have MTP layers, which
+the model's authors trained with it to draft, and those made by mlx-lm have no vision tower. The repository of the
+original has them. `plan_part` names its files with the part, `hub.downloads` fetches them, and `make_part` keeps the
+part's tensors. These are found by their names, since configurations are silent in some families.
 """
 
 import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +49,19 @@ from rdchat.inference.vision.families import ANY_TOWER, IMAGE_SETTINGS, states_v
 OTHER_HINT = "Name another repository of the original model, as ORG/NAME."
 CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
-_MAX_SETTINGS_BYTES = 2**20
 # Files that come with the tensors of a part.
+_MAX_SETTINGS_BYTES = 2**20
 _SETTINGS: Mapping[ModelPart, tuple[str, ...]] = {ModelPart.MTP: (), ModelPart.VISION: IMAGE_SETTINGS}
-_CARD = "README.md"
-# Spaces and tabs only: with line ends too, a card with many takes time by their square, and `re` holds Python's lock.
+# The front matter of a model's card, which may name the original. Spaces and tabs only: with line ends too, a card with
+# many takes time by their square, and `re` holds Python's lock.
 _BASE = re.compile(
     r"^base_model:[ \t]*(?:\r?\n[ \t]*-[ \t]*)?[\"']?([\w.-]+/[\w.-]+)[\"']?[ \t]*\r?$", re.MULTILINE | re.ASCII
 )
 _RELATION = re.compile(r"^base_model_relation:[ \t]*(\w+)", re.MULTILINE | re.ASCII)
+_CARD = "README.md"
 _MAX_CARD_BYTES = 2**20
-# Characters at a card's beginning that can name the original.
-_MAX_FACTS = 2**14
+# Characters at a card's beginning that are searched.
+_MAX_FRONT_MATTER = 2**14
 # Sizes in which a model and its original must agree.
 _SAME_SIZES = (
     "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
@@ -68,7 +70,7 @@ _SAME_SIZES = (
 
 
 def parent_of(part: ModelPart) -> Path:
-    """Return where the folders of a part are."""
+    """Return the folder that has the folders of all parts of a kind."""
     return paths.drafters_dir() if part is ModelPart.MTP else paths.towers_dir()
 
 
@@ -87,6 +89,7 @@ def check_lacks(part: ModelPart, name: str, config: Mapping[str, Any], tensors: 
 
 
 def _belongs(part: ModelPart, tensor: str, config: Mapping[str, Any]) -> bool:
+    """Return whether a tensor of this name is the part's."""
     return is_mtp(tensor, config) if part is ModelPart.MTP else ANY_TOWER.search(tensor) is not None
 
 
@@ -99,7 +102,9 @@ def files_with(api: HubApi, model: HubModel, config: Mapping[str, Any], part: Mo
     """
     files = {file.name: file for file in model.files if is_safe_name(file.name)}
     repository = model.repository
-    pattern = rf"(?:{part.name.lower()}{'' if _INDEX in files else '|model'})[\w-]*\.safetensors"
+    # Files of the part alone; without an index, also those that may have it among others.
+    prefixes = part.name.lower() if _INDEX in files else f"{part.name.lower()}|model"
+    pattern = rf"(?:{prefixes})[\w-]*\.safetensors"
     names = {name for name in files if re.fullmatch(pattern, name, re.ASCII)}
     if _INDEX in files:
         index = api.document(repository, model.commit, _INDEX)
@@ -107,6 +112,7 @@ def files_with(api: HubApi, model: HubModel, config: Mapping[str, Any], part: Mo
         if not isinstance(weight_map, dict):
             raise HubError(f"The index of {repository} is damaged.", OTHER_HINT)
         names |= {str(name) for tensor, name in weight_map.items() if _belongs(part, tensor, config)}
+        # The third value is why rdchat cannot use the tower.
         if names and part is ModelPart.VISION and (problem := tower_among(weight_map)[2]):
             raise HubError(problem, OTHER_HINT)
     if wrong := min((name for name in names if name not in files or not name.endswith(".safetensors")), default=""):
@@ -119,7 +125,8 @@ def files_with(api: HubApi, model: HubModel, config: Mapping[str, Any], part: Mo
 def make_part(files: RepositoryFiles, folder: Path) -> Path:
     """Make a part's folder from downloaded files, and return it.
 
-    Its configuration is the last file, so that only a whole part is found. One that is here already is not touched.
+    Its configuration is written last, so that only a complete part is found. A part that is here already is not
+    touched.
 
     Args:
         files: The files, and the part's name, configuration and card.
@@ -135,21 +142,13 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
     if (part_folder / CONFIG).exists():
         return part_folder
     settings = [file for file in files.files if file.name in _SETTINGS[part]]
-    # Each tensor of the part with its file.
-    tensors: dict[str, tuple[StoredTensor, Path]] = {}
-    for path in (folder / file.digest for file in files.files if file not in settings):
-        for name, stored in sorted(read_header(path).items(), key=lambda item: item[1].offset):
-            if not stored.stored_bytes or not _belongs(part, name, config):
-                continue
-            if name in tensors or not name.isprintable():
-                text = f"{files.repository} has a tensor in two files, or with an impossible name."
-                raise ModelError(text, OTHER_HINT)
-            tensors[name] = stored, path
+    weights = [folder / file.digest for file in files.files if file not in settings]
+    tensors = _read_tensors(weights, part, config, files.repository)
     if not tensors:
         raise ModelError(f"{files.repository} has no {part}.", OTHER_HINT)
     if part is ModelPart.VISION and (problem := tower_among(tensors)[2]):
         raise ModelError(problem, OTHER_HINT)
-    # Wide types first, so that each tensor is aligned.
+    # Tensors with the most bytes per element first, so that each is aligned.
     ordered = sorted(tensors.items(), key=lambda item: -item[1][0].stored_bytes // max(1, item[1][0].elements))
     contents = [(file.name, read_bytes(folder / file.digest, max_size=_MAX_SETTINGS_BYTES)) for file in settings]
     part_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -164,12 +163,29 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
     return part_folder
 
 
+def _read_tensors(
+    weights: Iterable[Path], part: ModelPart, config: Mapping[str, Any], repository: str
+) -> dict[str, tuple[StoredTensor, Path]]:
+    """Return the tensors of a part by name, each with its file."""
+    tensors: dict[str, tuple[StoredTensor, Path]] = {}
+    for path in weights:
+        for name, stored in sorted(read_header(path).items(), key=lambda item: item[1].offset):
+            if not stored.stored_bytes or not _belongs(part, name, config):
+                continue
+            if name in tensors or not name.isprintable():
+                raise ModelError(f"{repository} has a tensor in two files, or with an impossible name.", OTHER_HINT)
+            tensors[name] = stored, path
+    return tensors
+
+
 @dataclass(frozen=True, slots=True)
 class IncompleteModel:
     """A model on this machine without a part of its original.
 
     Attributes:
         part: What it lacks.
+        binding: Its name, family and hash, by which the part is found to be for it.
+        config: Its configuration.
         hub_id: Hub id of the model; empty if unknown.
     """
 
@@ -190,7 +206,7 @@ class IncompleteModel:
         folder = model.path
         tensors = read_headers(folder, weight_files(folder, readable_entries(folder)))
         check_lacks(part, model.name, config, tensors)
-        # The loaded model has no origin.
+        # The loaded model has no origin, and its name may be a hub id.
         hub_id = hub_name(model) or ("" if model.origin else model.name)
         binding = TargetBinding(model.name, str(config["model_type"]), target_hash(folder))
         return cls(part, binding, config, folder, hub_id if is_repository(hub_id) else "")
@@ -241,9 +257,9 @@ def find_original(api: HubApi, target: IncompleteModel) -> str:
         card = read_bytes(target.folder / _CARD, max_size=_MAX_CARD_BYTES).decode("utf-8", "replace")
     except ModelError:
         return ""
-    head = card[:_MAX_FACTS].removeprefix("---").partition("\n---")[0] if card.startswith("---") else ""
-    base = _BASE.search(head)
-    relation = _RELATION.search(head)
+    front_matter = card[3:_MAX_FRONT_MATTER].partition("\n---")[0] if card.startswith("---") else ""
+    base = _BASE.search(front_matter)
+    relation = _RELATION.search(front_matter)
     is_quantized = relation[1] == "quantized" if relation else "quantization" in target.config
     return base[1] if base and is_quantized and is_repository(base[1]) else ""
 
@@ -274,18 +290,26 @@ def plan_part(api: HubApi, target: IncompleteModel, original: str) -> Repository
     _check_same(target, original, config)
     files = files_with(api, model, config, part)
     source = {"repository": original, "commit": model.commit, "files": {file.name: file.digest for file in files}}
-    bound = {**config, BINDING: {"target": asdict(target.binding), "source": source}}
+    part_config = {**config, BINDING: {"target": asdict(target.binding), "source": source}}
     card = (
         f"# {name}: {part}\n\nThe {part} of {original}, commit {model.commit}, "
         f"which the model's authors trained with it, as published. Copies of the model's token tables are left out.\n\n"
         f"Licence: {model.licence or 'see there'}.\n"
     )
-    made = RepositoryFiles(original, model.commit, model.commit, files, is_model=False, drafter=target.drafter)
-    return replace(made, config=json.dumps(bound, indent=2), card=card)
+    return RepositoryFiles(
+        original,
+        model.commit,
+        model.commit,
+        files,
+        is_model=False,
+        drafter=target.drafter,
+        config=json.dumps(part_config, indent=2),
+        card=card,
+    )
 
 
 def _check_same(target: IncompleteModel, original: str, config: Mapping[str, Any]) -> None:
-    """Check that a repository's model is the target's, by kind and sizes."""
+    """Raise HubError if a repository's model is another one than the target, by kind or sizes."""
     ours = _facts(target.config)
     theirs = _facts(config)
     for key in ours.keys() & theirs.keys():
