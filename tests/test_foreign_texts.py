@@ -35,7 +35,7 @@ from rdchat.inference.remote.server_connection import Connection
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.server.interfaces.chat_messages import message_of, thought_of
 from rdchat.server.interfaces.fields import ApiError, parse_body
-from rdchat.services.models.hub_search import plain_card
+from rdchat.services.models.card_text import plain_card
 from rdchat.tools.definitions import listed_tools
 from rdchat.tools.imported_servers import read_servers
 from rdchat.tools.streams import parse_messages

@@ -1,4 +1,8 @@
-"""Runs jobs of `rdchat.work` on threads, with callbacks on the main thread."""
+"""Runs jobs of `rdchat.work` on threads, with callbacks on the main thread.
+
+Services use `BackgroundWork` for work that may wait, and `MainThread` for callbacks of jobs that run elsewhere, such as
+in a child process.
+"""
 
 import logging
 import threading
@@ -19,17 +23,20 @@ class MainThread(QObject):
     """Runs callbacks of other threads on the main thread, until it is closed. Lives on the main thread.
 
     A thread that hangs outlives the object that it works for. It must not hold that object: destroying a QObject on
-    another thread, or emitting its signals meanwhile, crashes the app. So threads hold only a number and a `_Way`.
+    another thread, or emitting its signals meanwhile, crashes the app. So a thread holds only the number of a callback,
+    and an `_Emitter` that stops when this object is closed. The callbacks stay here.
     """
 
-    _came = Signal(int, object)
+    # A callback's number, and its argument.
+    _called = Signal(int, object)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._came.connect(self._call, Qt.ConnectionType.QueuedConnection)
-        self._way = _Way(self._came.emit)
-        # By a number that is never used again: what to call, and whether it is called at most once.
+        self._called.connect(self._call, Qt.ConnectionType.QueuedConnection)
+        self._emitter = _Emitter(self._called.emit)
+        # By number: what to call, and whether it is called at most once.
         self._callbacks: dict[int, tuple[Callback, bool]] = {}
+        # The last number; none is used twice.
         self._number = 0
         self._accepts = True
 
@@ -45,18 +52,18 @@ class MainThread(QObject):
         """
         self._number += 1
         number = self._number
-        way = self._way
+        emitter = self._emitter
         if self._accepts:
             self._callbacks[number] = (callback, once)
-        return lambda value: way.pass_on(number, value)
+        return lambda value: emitter.emit(number, value)
 
     def bring_both(self, on_progress: Callback, on_end: Callback) -> tuple[Callback, Callback]:
         """Return functions for the progress and the end of a job; the end comes once, and is the last to come."""
         progress = self.bring(on_progress)
-        number = self._number
+        progress_number = self._number
 
         def end(outcome: Any) -> None:
-            self._callbacks.pop(number, None)
+            self._callbacks.pop(progress_number, None)
             on_end(outcome)
 
         return progress, self.bring(end, once=True)
@@ -69,7 +76,7 @@ class MainThread(QObject):
         """Drop all callbacks, and accept no more."""
         self.drop_callbacks()
         self._accepts = False
-        self._way.close()
+        self._emitter.close()
 
     @Slot(int, object)
     def _call(self, number: int, value: Any) -> None:
@@ -80,15 +87,16 @@ class MainThread(QObject):
             callback(value)
 
 
-class _Way:
-    """Emits a signal from any thread until it is closed."""
+class _Emitter:
+    """Emits a signal of a `MainThread` from any thread, until it is closed."""
 
     def __init__(self, emit: Callable[..., object]) -> None:
         self._guard = threading.Lock()
         self._emit: Callable[..., object] | None = emit
 
-    def pass_on(self, number: int, value: Any) -> None:
-        with self._guard, suppress(RuntimeError):  # RuntimeError: the object was deleted without being closed
+    def emit(self, number: int, value: Any) -> None:
+        # RuntimeError means that the object was deleted without being closed.
+        with self._guard, suppress(RuntimeError):
             if self._emit is not None:
                 self._emit(number, value)
 
@@ -162,6 +170,8 @@ class BackgroundWork(QObject):
     def _callbacks(
         self, then: Callback | None, failed: Callback | None, on_progress: Callback | None
     ) -> tuple[Callback, Callback]:
+        """Return the end and the progress of a job, in the order in which `SerialThread.do` takes them."""
+
         def end(outcome: Any) -> None:
             call = failed if isinstance(outcome, RdchatError) else then
             if call is not None:
@@ -189,6 +199,7 @@ class FolderSearch(BackgroundWork):
     def __init__(self, find: Callable[..., tuple[Any, ...] | None], parent: QObject | None = None) -> None:
         super().__init__("search", parent)
         self._find = find
+        # The arguments of the search that follows the present one.
         self._next: tuple[object, ...] | None = None
         self.results: tuple[Any, ...] = ()
         self.looked = False

@@ -1,6 +1,7 @@
-"""The KV caches of chats, which spare a chat from being read again: those on disk, and the memory of the others.
+"""Controls the KV caches of chats, which spare a chat from being read again.
 
-The engine makes and uses them. Here is said where and how large they may be, and caches on disk are removed.
+The engine makes and uses them. `DiskCacheControl` says where those on disk are kept, and removes them;
+`MemoryCacheControl` limits the memory of the others. Both live on the main thread.
 """
 
 from contextlib import suppress
@@ -23,7 +24,7 @@ from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, LimitPrefixCaches
 from rdchat.services.storage_watch import SettingsControl
 
-# After a change of the chats.
+# Changes of the chats within this time are tidied up after together.
 _TIDY_MS = 500
 
 
@@ -45,8 +46,8 @@ class DiskCacheControl(QObject):
         self._store = store
         self._settings = settings
         self.bytes = 0
-        # Digests of the files of all projects when that was looked at last.
-        self._files = set[str]()
+        # Digests of the files of all projects at the last `tidy`.
+        self._project_files = set[str]()
         self._work = BackgroundWork("kept caches", self)
         self._timer = QTimer(self, singleShot=True, interval=_TIDY_MS)
         self._timer.timeout.connect(self.tidy)
@@ -73,6 +74,7 @@ class DiskCacheControl(QObject):
         return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, f"project {project.id}", version)
 
     def _path(self, chat_id: int, created_at: float | None) -> Path:
+        """Return the folder of a chat's caches."""
         return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, chat_id, created_at)
 
     def remove_chat(self, chat: Conversation) -> None:
@@ -91,21 +93,22 @@ class DiskCacheControl(QObject):
             self._timer.start()
 
     def tidy(self, *, keeps_chats: bool = True) -> None:
-        """Remove what must not be kept any more, and look at the size; `changed` follows.
+        """Remove the caches that must not be kept any more, and measure the rest; `changed` follows.
 
-        Without `keeps_chats` only the caches of projects are kept, which hold nothing of a chat and no note. So it is
-        once a file has left a project, since its chats may have passages of it.
+        Without `keeps_chats` only the caches of projects are kept, which hold nothing of a chat and no note. They alone
+        are kept, too, when a file has left a project since the last time: its chats may have passages of the file.
         """
         top = paths.chat_caches_dir()
         settings = self._settings.values
 
         def remaining() -> list[str]:
+            """Return the names of the folders to keep."""
             if not settings.keep_caches:
                 return []
             folders = self._store.organiser.folders()
-            before = self._files
-            self._files = {file.digest for each in folders for file in each.files}
-            chats = chats_with_caches(self._store.rows) if keeps_chats and before <= self._files else ()
+            before = self._project_files
+            self._project_files = {file.digest for each in folders for file in each.files}
+            chats = chats_with_caches(self._store.rows) if keeps_chats and before <= self._project_files else ()
             projects = [self._project_path(each).name for each in folders if each.files]
             return [*projects, *(self._path(*chat).name for chat in chats)]
 

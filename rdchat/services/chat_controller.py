@@ -1,4 +1,7 @@
-"""Builds the services of a window, and carries out the commands that need several of them: sending, regenerating."""
+"""Builds the services of a window, and carries out the commands that need several of them: sending, regenerating.
+
+It lives on the main thread; only `shut_down` waits.
+"""
 
 import logging
 from collections.abc import Callable
@@ -41,7 +44,7 @@ from rdchat.services.tool_servers import ToolServers
 _LOG = logging.getLogger(__name__)
 _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old message is unchanged.")
 _MEASURING = Notice("A benchmark is running", "Wait for it to end, or stop it in its window.")
-# After a chat was opened: one that crashes the app is not opened again.
+# An open chat is stored for the next start after this time, so that one that crashes the app is not opened again.
 _REMEMBERED_MS = 2000
 _BEING_WRITTEN = Notice(
     "A reply is being written below it", "Stop the reply or wait until it ends, then delete the message."
@@ -111,6 +114,7 @@ class ChatController(QObject):
         self.hot_key = HotKey(self.hot_key_pressed.emit)
         self.hot_key.set(control.values.quick_shortcut)
         control.changed.connect(lambda settings: self.hot_key.set(settings.quick_shortcut))
+        # Whether `shut_down` was called.
         self._closed = False
         # Runs after everything that follows the end of a reply.
         self._next = QTimer(self, singleShot=True, interval=0)
@@ -121,36 +125,47 @@ class ChatController(QObject):
         self._connect()
 
     def _connect(self) -> None:
-        self.chats.conversations_changed.connect(self.chat.follow_project)
+        """Connect the services: each follows what the others do."""
+        chats = self.chats
+        # Notices of the services.
         self._store.on_notice = self.notice_raised.emit
         self.server.start_failed.connect(self.notice_raised)
-        self.chat.temporary_ended.connect(self.chats.conversation_removed)
-        # Looked up at each call: a restore replaces the history.
-        forget = lambda chat_id: self.chats.order.history.forget_chat(chat_id)  # noqa: E731, PLW0108
-        self.chat.temporary_ended.connect(forget)
-        self.chat.discarded.connect(self.memory_caches.drop_caches)
+        self.replies.tools_left_out.connect(self.notice_raised)
+        # The model: the next start loads it again, and its times are its own.
         for happened in (self.model_slot.loaded, self.model_slot.failed, self.borrowed.stayed):
             happened.connect(self._remember_model)
         self.model_slot.loaded.connect(self._show_warning)
-        self.chat.typed_changed.connect(self._engine.wake)
         self.model_slot.loaded.connect(self.time_ledger.forget_rates)
+        self.chat.typed_changed.connect(self._engine.wake)
+        # Replies: their times are counted, and the list shows which chats have new ones.
         self.replies.statistics_changed.connect(self.time_ledger.add_statistics)
         self.replies.written.connect(self.time_ledger.add_end)
-        self.replies.ended.connect(self.chats.update_list)
-        self.chats.conversations_changed.connect(self.earlier.check_soon)
-        for changed in (self.chats.conversations_changed, self.chat.options_changed):
-            changed.connect(self.disk_caches.tidy_soon)
-        self.chats.store_replaced.connect(self.earlier.rebuild)
-        self.chats.store_replaced.connect(self.notes.waiting.clear)
+        self.replies.ended.connect(chats.update_list)
+        # Changes of chats, also of their options and notes: the index and the caches follow.
         self.notes.changed.connect(self.chat.options_changed)
-        self.chats.conversation_removed.connect(self.calls.stop_calls)
-        self.chats.conversation_removed.connect(self.replies.stop_replies)
-        self.replies.tools_left_out.connect(self.notice_raised)
-        self.calls.changed.connect(self._next.start)
+        chats.conversations_changed.connect(self.chat.follow_project)
+        chats.conversations_changed.connect(self.earlier.check_soon)
+        for changed in (chats.conversations_changed, self.chat.options_changed):
+            changed.connect(self.disk_caches.tidy_soon)
+        # Chats that are gone: nothing of them goes on.
+        self.chat.temporary_ended.connect(chats.conversation_removed)
+        # The history is looked up at each call, as a restore replaces it.
+        self.chat.temporary_ended.connect(lambda chat_id: chats.order.history.forget_chat(chat_id))  # noqa: PLW0108
+        self.chat.discarded.connect(self.memory_caches.drop_caches)
+        chats.conversation_removed.connect(self.calls.stop_calls)
+        chats.conversation_removed.connect(self.replies.stop_replies)
+        chats.store_replaced.connect(self.earlier.rebuild)
+        chats.store_replaced.connect(self.notes.waiting.clear)
+        # Whatever may let the next message be sent.
         self.context.reply_requested.connect(self.continue_reply)
-        self.context.changed.connect(self._next.start)
-        for free in (self.replies.state_changed, self.chat.unsent.waiting_changed, self._engine.request_ended):
-            free.connect(self._next.start)
+        for freed in (
+            self.replies.state_changed,
+            self.chat.unsent.waiting_changed,
+            self._engine.request_ended,
+            self.calls.changed,
+            self.context.changed,
+        ):
+            freed.connect(self._next.start)
         for opened in (self.chat.opened, self.chat.stored):
             opened.connect(self._opened.start)
 
@@ -171,9 +186,9 @@ class ChatController(QObject):
     def shut_down(self, timeout_s: float = 10.0) -> bool:
         """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`).
 
-        What cannot be saved goes into a file beside the chats. Closing again saves again
-        what could not be saved, but waits for the thread no longer. An unexpected error of one part is logged, and the
-        others are closed all the same.
+        What cannot be saved goes into a file beside the chats. Closing again saves again what could not be saved, but
+        waits for the thread no longer. An unexpected error of one part is logged, and the others are closed all the
+        same.
         """
         self._next.blockSignals(True)
         self._opened.stop()
@@ -219,11 +234,12 @@ class ChatController(QObject):
         While the engine is not free it waits in the queue (`UnsentMemory`). Without a model the chosen one is loaded:
         it counts the files, and has to be there when the message's turn comes.
         """
-        asks = text.strip() or self.chat.files.images
-        if asks:
+        if text.strip() or self.chat.files.images:
             self.replies.load_model(self.chat.conversation)
-        reason = self.chat.files.reason_to_wait() if asks else "Type something to ask."
-        if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
+            reason = self.chat.files.reason_to_wait() or (TOO_LONG if self.context.refuses(text) else "")
+        else:
+            reason = "Type something to ask."
+        if reason:
             self.prompt_refused.emit(text, reason)
             return
         files = self.chat.files.files
@@ -349,11 +365,13 @@ class ChatController(QObject):
             self.chats.order.undo_offered.emit(_deletion_text(role, deleted.count))
 
     def _delete(self, chat: Conversation, message_id: int) -> DeletedMessage:
+        """Delete a message and those after it; the chat's caches hold them, so they are removed too."""
         deleted = self._trash_of(message_id).delete(message_id)
         self.disk_caches.remove_chat(chat)
         return deleted
 
     def _trash_of(self, any_id: int | None) -> MessageTrash:
+        """Return the Trash of the store that has a chat or a message; temporary chats have a store of their own."""
         return self._store.holder_of(any_id).message_trash
 
     @property
@@ -405,7 +423,7 @@ class ChatController(QObject):
         return measured.plain_tps or measured.decode_tps
 
     def _may_write(self) -> bool:
-        """Whether another reply can be written now; else show why not."""
+        """Return whether another reply can be written now; if not, raise a notice that says why."""
         if measuring := self.model_slot.engine.measuring:
             self.notice_raised.emit(_MEASURING)
         return not measuring
@@ -425,12 +443,14 @@ class ChatController(QObject):
             self.settings.change(remembered)
 
     def _show_warning(self, info: ModelInfo) -> None:
+        """Raise a notice of what is wrong with a model that was loaded all the same."""
         if info.warning:
             title = "Replies can differ" if info.may_differ else "Memory is tight"
             self.notice_raised.emit(Notice(title, info.warning))
 
 
 def _deletion_text(role: Role, count: int) -> str:
+    """Return what was deleted: a message, and how many with it and after it."""
     deleted = {Role.USER: "your message", Role.TOOL: "the result"}.get(role, "the reply")
     if count == 1:
         return f"Deleted {deleted}"

@@ -1,4 +1,8 @@
-"""The index of earlier replies that prompt lookup drafts from: builds it, and keeps it up to date with the chats."""
+"""Builds the index of earlier replies that prompt lookup drafts from, and keeps it up to date with the chats.
+
+The index holds the token ids of replies, in the tokens of the loaded model. They are stored with the chats, so that
+only new ones have to be made.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from rdchat.inference.drafting.reply_index import ReplyIndex
 
 _LOG = logging.getLogger(__name__)
-# After a change of the chats.
+# A change of the chats is checked after this time, with all changes until then.
 _CHECK_MS = 15_000
 
 
@@ -47,6 +51,7 @@ class EarlierReplyIndex(QObject):
         self._settings = settings
         self._model = model
         self.index: ReplyIndex | None = None
+        # What `_forgotten` was when the index was built last.
         self._after = self._forgotten
         self._work = BackgroundWork("earlier replies", self)
         self._timer = QTimer(self, singleShot=True, interval=_CHECK_MS)
@@ -62,7 +67,7 @@ class EarlierReplyIndex(QObject):
 
     @property
     def _forgotten(self) -> int:
-        """The id up to which replies are not used."""
+        """The id up to which replies are not used; `ALL` where the person wants none used."""
         settings = self._settings.values
         return settings.earlier_replies_after if settings.earlier_replies else ALL
 

@@ -25,7 +25,8 @@ class RemoteServers(QObject):
     def __init__(self, settings: SettingsControl) -> None:
         super().__init__(settings)
         self._settings = settings
-        self._search = FolderSearch(_answers, self)
+        # It searches the servers, not folders.
+        self._search = FolderSearch(_ask, self)
         self._search.changed.connect(self.changed)
         self._work = BackgroundWork("remote servers", self)
 
@@ -38,9 +39,12 @@ class RemoteServers(QObject):
     @property
     def cards(self) -> tuple[ModelCard, ...]:
         """The models of all servers, as the lists of models have them."""
-        models = ((each.server, name) for each in self.states for name in each.models)
-        addresses = ((server, name, remote_address(server.name, name)) for server, name in models)
-        return tuple(ModelCard(name, address, server.name, Path(address)) for server, name, address in addresses)
+        cards = []
+        for state in self.states:
+            for name in state.models:
+                address = remote_address(state.server.name, name)
+                cards.append(ModelCard(name, address, state.server.name, Path(address)))
+        return tuple(cards)
 
     def ask_servers(self) -> None:
         """Ask the servers for their models; `changed` follows if there are other ones."""
@@ -53,7 +57,8 @@ class RemoteServers(QObject):
         Args:
             server: The server.
             key: Its key; empty for none, or the stored one.
-            then: Called with the error if it was not added, of a certificate too that the person may accept.
+            then: Called with the error if it was not added, else with None. The error may be about the certificate,
+                which the person may accept.
 
         Raises:
             InvalidSettingError: If there is another server of this name.
@@ -70,7 +75,7 @@ class RemoteServers(QObject):
         self.changed.emit()
 
     def drop_requests(self) -> None:
-        """Wait for no server."""
+        """Drop requests that wait for a server."""
         self._search.finish_work(0.0)
         self._work.finish_work(0.5)
 
@@ -93,7 +98,7 @@ def _added(server: RemoteServer, key: str) -> None:
         store_key(server, key)
 
 
-def _answers(servers: tuple[RemoteServer, ...]) -> tuple[ServerState, ...]:
+def _ask(servers: tuple[RemoteServer, ...]) -> tuple[ServerState, ...]:
     from rdchat.inference.remote.remote_engine import ask_servers  # noqa: PLC0415  it loads an HTTP client
 
     return ask_servers(servers)

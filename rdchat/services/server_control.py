@@ -1,4 +1,7 @@
-"""Starts and stops the HTTP server, and gives it the window's engine and model."""
+"""Starts and stops the HTTP server, and gives it the window's engine and model.
+
+The server runs on threads of its own. `SharedEngine` is what it calls there; `ServerControl` is what the window uses.
+"""
 
 import logging
 import socket
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  the person chose it, in words that say what it means
+# The facts of a server that does not run: it has no address.
 _OFF = ServerFacts("")
 # Time in which connections close.
 _STOP_S = 2.0
@@ -64,7 +68,7 @@ class SharedEngine(QObject):
         self.find_models = find_models
         self._draft = draft
         self._info = slot.info
-        # Whether the slot takes an event of a load for the server.
+        # Whether the slot just now takes an event of a load for the server, from `_follow`.
         self._following = False
         self._load_progressed.connect(self._follow)
         for changed in (slot.loaded, slot.load_started, slot.unload_started, slot.failed):
@@ -116,7 +120,11 @@ class SharedEngine(QObject):
 
     @Slot(object, object)
     def _follow(self, submitted: "Future[EngineRequest]", event: EngineEvent) -> None:
-        """Pass an event of the server's load to the slot, on the main thread: it lags behind `_info`."""
+        """Pass an event of the server's load to the slot, on the main thread.
+
+        The slot lags behind `_info`, which `load` sets on the engine thread. So while a load goes on, changes of the
+        slot that come from it do not set `_info`.
+        """
         self._following = True
         # The first event may come before `submit` has returned.
         self._slot.follow(submitted.result(), event)
@@ -231,6 +239,7 @@ class ServerControl(QObject):
     def _start(self, *, with_notice: bool = False, new_key: bool = False) -> None:
         fields = _fields_of(self._settings.values)
         self._started_with = fields
+        # Callbacks go through `_main`, so that `_stop` can drop those of an earlier start.
         notify = self._main.bring(self._on_facts)
         start = partial(self._start_server, fields, notify, new_key=new_key)
         self._work.do(start, self._main.bring(partial(self._on_started, with_notice), once=True))
@@ -287,6 +296,7 @@ class ServerControl(QObject):
             self._show(facts)
 
     def _show(self, facts: ServerFacts) -> None:
+        """Take other facts, and emit what changed."""
         before = self.facts
         self.facts = facts
         if facts != before:

@@ -1,4 +1,7 @@
-"""Guards for commands that read or write chats and settings, which tell the person what failed; and the settings."""
+"""Reports to the person what failed when a command read or wrote chats or settings; and the settings themselves.
+
+Commands of the window run inside `StorageWatch`; `SettingsControl` is how they read and change the settings.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +22,7 @@ class StorageWatch(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        # Since the last write that worked.
+        # Their number since the last write that worked.
         self._failures = 0
 
     def report(self, error: StorageError) -> None:

@@ -1,4 +1,8 @@
-"""Servers of tools: which there are, their state, calls of their tools, and which of them a chat has."""
+"""Servers of tools: which there are, their state, calls of their tools, and which of them a chat has.
+
+The servers run in one child process (`rdchat --child tools`). `ToolServers` starts them there and has the state of
+each; `ChatTools` chooses those of a chat. The functions at the end make tools into a request and check its calls.
+"""
 
 import base64
 import json
@@ -22,6 +26,7 @@ from rdchat.work.child_process import ChildProcess, Limits
 from rdchat.work.job import Job
 
 _KEYCHAIN = "rdchat: tool server"
+# The child takes this many requests; each server that runs is one.
 _AT_ONCE = 10_000
 # The child stops a call at its own limit; if it does not, it hangs.
 _CHILD_S = 30.0
@@ -35,6 +40,7 @@ MAX_CALLS = 16
 NO_TOOLS = "This reply has no tools."
 """The refusal of a call in a reply whose request had no tools."""
 _TOO_MANY = f"Only {MAX_CALLS} calls of a reply are run."
+# The types of JSON's schemas, as Python reads them.
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
     "boolean": bool,
@@ -87,6 +93,7 @@ class ToolServers(QObject):
         self.login_path = ""
         self._servers = {server.name: server for server in (*BUILT_IN_SERVERS, *map(with_own_name, servers))}
         self._states: dict[str, ServerState] = {}
+        # One for each server that starts or runs: cancelling it stops the server.
         self._runs: dict[str, Job[Any]] = {}
         # Secrets without a keychain, until the app quits.
         self._values: dict[str, str] = {}
@@ -190,6 +197,7 @@ class ToolServers(QObject):
         self._work.finish_work(0.5)
 
     def _run(self, server: ToolServer, run: Job[Any], values: dict[str, str] | RdchatError) -> None:
+        """Start a server in the child, with the values of its secrets, or note why they are missing."""
         if isinstance(values, RdchatError):
             self._ended(server.name, run, values)
         elif not run.cancelled:
@@ -199,6 +207,7 @@ class ToolServers(QObject):
             run.when_cancelled(self._child.submit("run", message, limits, on_progress=take, on_end=end).cancel)
 
     def _take(self, server: ToolServer, run: Job[Any], progress: dict[str, Any]) -> None:
+        """Take what the child reports of a server: its tools, or lines of its standard error."""
         if self._runs.get(server.name) is not run:
             return
         if "log" in progress:
@@ -218,6 +227,7 @@ class ToolServers(QObject):
         self.changed.emit()
 
     def _set(self, name: str, **values: Any) -> None:
+        """Change some fields of a server's state."""
         self._states[name] = replace(self.server_state(name), **values)
         self.changed.emit()
 
@@ -321,11 +331,14 @@ def problem_of(call: ToolCall, definition: ToolDefinition | None) -> str:
     if definition is None:
         return f"The tool {call.name[:100]} is not available."
     arguments: Any = parsed_json(call.arguments)
-    known, required = (definition.parameters.get(each) for each in ("properties", "required"))
-    if missing := [each for each in required if each not in [*arguments]] if isinstance(required, list) else []:
-        return f"The argument {missing[0]} is missing."
+    properties = definition.parameters.get("properties")
+    required = definition.parameters.get("required")
+    # Not even that these are texts is certain, so they are compared with a list, which needs no hashes.
+    for each in required if isinstance(required, list) else ():
+        if each not in list(arguments):
+            return f"The argument {each} is missing."
     for name, value in arguments.items():
-        schema = known.get(name) if isinstance(known, dict) else None
+        schema = properties.get(name) if isinstance(properties, dict) else None
         kind = schema.get("type") if isinstance(schema, dict) else None
         expected = _TYPES.get(kind, object) if isinstance(kind, str) else object
         if not isinstance(value, expected) or (isinstance(value, bool) and kind in {"integer", "number"}):

@@ -1,4 +1,8 @@
-"""Runs exports, imports, backups and restores in the open app, one at a time."""
+"""Runs exports, imports, backups and restores in the open app, one at a time.
+
+The window calls it on the main thread. The work is done in a child process, except for the moment in which a restore
+replaces the files.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -15,6 +19,7 @@ from rdchat.services.background_work import MainThread
 from rdchat.services.chat_controller import ChatController
 from rdchat.work.job import Job
 
+# The child process ends when it had nothing to do for so long.
 _IDLE_S = 10.0
 
 
@@ -38,6 +43,7 @@ class Transfers:
         self._process = TransferProcess(_IDLE_S)
         self._main = MainThread()
         self._job: Job[Any] | None = None
+        # Whether a backup is unpacked that `restore_backup` may take.
         self._prepared = False
 
     @property
@@ -50,12 +56,19 @@ class Transfers:
     ) -> None:
         """Export chats, or all of them, as `json`, `markdown` or a `folder` of Markdown; ends with an ExportReport."""
         order = self._controller.replies.order
-        arguments: dict[str, Any] = {
-            "database": self._store.path, "path": path, "kind": kind, "chats": chats, "details": details,
-            "settings": asdict(order.settings), "sampling": asdict(order.defaults.params),
-            "model": str(order.model or ""),
-        }  # fmt: skip
-        start = partial(self._process.run_task, "export_chats", ExportReport(), **arguments)
+        start = partial(
+            self._process.run_task,
+            "export_chats",
+            ExportReport(),
+            database=self._store.path,
+            path=path,
+            kind=kind,
+            chats=chats,
+            details=details,
+            settings=asdict(order.settings),
+            sampling=asdict(order.defaults.params),
+            model=str(order.model or ""),
+        )
         self._begin(start, on_progress, on_end)
 
     def import_files(self, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd) -> None:
@@ -80,8 +93,15 @@ class Transfers:
 
     def back_up(self, path: Path, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Write the whole store into a file; ends with its BackupFacts."""
-        files: dict[str, Any] = {"database": self._store.path, "settings": self._settings, "path": path}
-        self._begin(partial(self._process.run_task, "back_up", BackupFacts(), **files), on_progress, on_end)
+        start = partial(
+            self._process.run_task,
+            "back_up",
+            BackupFacts(),
+            database=self._store.path,
+            settings=self._settings,
+            path=path,
+        )
+        self._begin(start, on_progress, on_end)
 
     def prepare_restore(self, source: Path, settings: Path | None, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Check and unpack a backup; ends with its BackupFacts. The store is not changed yet.
@@ -97,8 +117,15 @@ class Transfers:
             self._prepared = isinstance(outcome, BackupFacts)
             on_end(outcome)
 
-        files: dict[str, Any] = {"source": source, "data": self._store.path.parent, "settings": settings}
-        self._begin(partial(self._process.run_task, "prepare", BackupFacts(), **files), on_progress, end)
+        start = partial(
+            self._process.run_task,
+            "prepare",
+            BackupFacts(),
+            source=source,
+            data=self._store.path.parent,
+            settings=settings,
+        )
+        self._begin(start, on_progress, end)
 
     def undo_restore(self, restored: Restored, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Prepare the files that a restore moved aside, to restore them."""
@@ -123,6 +150,7 @@ class Transfers:
         restored = Restored()
 
         def replace() -> None:
+            """Move the prepared files to their places, while the store is closed, or give the restore up."""
             nonlocal restored
             decide(folder)
             try:
@@ -156,6 +184,7 @@ class Transfers:
         self._process.close()
 
     def _begin(self, start: Callable[[OnProgress, OnEnd], Job[Any]], on_progress: OnProgress, on_end: OnEnd) -> None:
+        """Start a task with callbacks for the main thread, unless another one runs."""
         if self.busy:
             on_end(_busy())
             return

@@ -16,7 +16,9 @@ from rdchat.chat.conversation import Notice
 
 _LOG = logging.getLogger(__name__)
 _COLLECT_MS = 1000
+# A signal of the system is handled within this time.
 _WAKE_MS = 250
+# The app has this time to end after SIGTERM.
 _LIMIT_S = 4.5
 _MANY_MODULES = 200
 # From one notice to the next: a widget that cannot be painted fails again as soon as the notice is shown.
@@ -39,6 +41,7 @@ class QuitSignals(QObject):
         self._before = {
             number: signal.signal(number, lambda *_signal: self.quit_requested.emit()) for number in numbers
         }
+        # Python writes the number of each signal into one end at once; the thread reads it at the other.
         woken, self._wakes = socket.socketpair()
         self._wakes.setblocking(False)
         self._wakes_before = signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
@@ -63,6 +66,7 @@ def _end_in_time(woken: socket.socket) -> None:
             if number[0] == signal.SIGTERM:
                 woken.settimeout(_LIMIT_S)
                 break
+        # It is empty once the other end is closed.
         try:
             while number:
                 number = woken.recv(1)
@@ -107,9 +111,14 @@ class GarbageCollector(QObject):
 
 def collect_if_due() -> None:
     """Collect the generations that are due, on the calling thread."""
-    due = [count > threshold for count, threshold in zip(gc.get_count(), gc.get_threshold(), strict=True)]
-    if due[0]:
-        gc.collect(2 if all(due) else 1 if due[1] else 0)
+    young, middle, old = (
+        count > threshold for count, threshold in zip(gc.get_count(), gc.get_threshold(), strict=True)
+    )
+    # Collecting a generation collects the younger ones too.
+    if young and middle and old:
+        gc.collect(2)
+    elif young:
+        gc.collect(1 if middle else 0)
 
 
 class UnexpectedErrors(QObject):

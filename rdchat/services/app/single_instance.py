@@ -18,11 +18,11 @@ from rdchat.files.privacy import is_private, private_folder
 from rdchat.services.app.start_request import JUST_SHOW, MAX_LINE_BYTES, StartRequest, request_of_line
 
 _LOG = logging.getLogger(__name__)
-# A first start on a slow machine takes seconds, and so does a window that is closing.
+# The first process has this time to answer: its start on a slow machine takes seconds, and so does closing its window.
 _ANSWER_TIMEOUT_MS = 10_000
 _RETRY_MS = 50
 
-# The limit of macOS; Linux allows a few more.
+# The limit of a socket's path on macOS; Linux allows a few more.
 _MAX_PATH_BYTES = 103
 
 
@@ -83,8 +83,9 @@ class SingleInstance(QObject):
             self._lock = None
 
     def _listen(self) -> None:
+        """Listen for second starts; raises StorageError if that is impossible."""
         name = str(listening_path(self._folder))
-        # A socket that is there was left by a killed process, since we hold the lock.
+        # A socket that is there was left by a killed process, since this one holds the lock.
         QLocalServer.removeServer(name)
         if not self._server.listen(name):
             raise StorageError(self._server.errorString())

@@ -5,6 +5,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from urllib.parse import parse_qs, urlsplit
 
@@ -73,13 +74,13 @@ def request_of_address(address: str) -> StartRequest:
     Raises:
         InvalidSettingError: If rdchat does nothing at this address.
     """
-    try:
+    text = ""
+    with suppress(ValueError):
         parts = urlsplit(address)
-        text = parse_qs(parts.query, errors="replace", max_num_fields=8).get("text", [""])[0]
-    except ValueError:
-        parts = urlsplit("")
-        text = ""
-    if (parts.scheme, parts.netloc, parts.path.strip("/")) != (SCHEME, "ask", "") or not (text := _visible_text(text)):
+        if (parts.scheme, parts.netloc, parts.path.strip("/")) == (SCHEME, "ask", ""):
+            fields = parse_qs(parts.query, errors="replace", max_num_fields=8)
+            text = _visible_text(fields.get("text", [""])[0])
+    if not text:
         raise InvalidSettingError("rdchat cannot open this address.", f"It opens {SCHEME}://ask?text=, with a text.")
     return StartRequest(text=text)
 
@@ -90,6 +91,6 @@ def is_own_address(text: str) -> bool:
 
 
 def _visible_text(text: str) -> str:
-    """Return the beginning of a text without what cannot be seen, and without more than one empty line at a place."""
+    """Return the beginning of a text without what cannot be seen, and with no two empty lines in a row."""
     signs = (each for each in text if each in f"\n\t{_JOINERS}" or unicodedata.category(each) not in _HIDDEN)
     return _EMPTY_LINES.sub("\n\n", "".join(signs))[:MAX_CHARACTERS].strip()

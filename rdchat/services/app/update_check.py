@@ -16,7 +16,7 @@ _LOOK_AGAIN_MS = 60 * 60 * 1000
 
 
 class UpdateCheck(QObject):
-    """Requests the build's address. It is off until the person has agreed.
+    """Asks the address that the build names, on a thread. It is off until the person has agreed.
 
     Args:
         settings: They store the answer and the day of the last look.
@@ -44,7 +44,7 @@ class UpdateCheck(QObject):
         return bool(self.address) and self._settings.values.looks_for_updates is None
 
     def keep_answer(self, look: bool) -> None:
-        """Keep the person's answer, and look at once if it is yes."""
+        """Store the person's answer, and look at once if it is yes."""
         self._settings.change_values(looks_for_updates=look)
         self.look_for_update()
 
@@ -65,6 +65,6 @@ class UpdateCheck(QObject):
             _LOG.warning("A new version could not be looked for: %s", result)
 
     def cancel_check(self) -> None:
-        """Drop what is still to come."""
+        """Look no more, and drop the answer of a request under way."""
         self._again.stop()
         self._work.finish_work()

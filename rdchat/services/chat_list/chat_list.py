@@ -1,4 +1,8 @@
-"""The list of chats in the sidebar, and the commands that rename, delete, archive and search chats."""
+"""The list of chats in the sidebar, and the commands that rename, delete, archive and search chats.
+
+`ChatList` lives on the main thread; it reads the store there, a row when it comes into view. `ChatSearch` searches on a
+thread of its own.
+"""
 
 import sqlite3
 import time
@@ -24,7 +28,9 @@ from rdchat.work.job import Job
 
 
 class ChatSearch(QObject):
-    """Lives on the main thread; the search thread starts with the first search.
+    """Searches chats and the messages of one chat. Its thread starts with the first search.
+
+    A search replaces an earlier one of its kind, which is cancelled.
 
     Args:
         store: The conversations.
@@ -45,7 +51,7 @@ class ChatSearch(QObject):
         self._reader = SearchReader(store.path)
         self._storage = storage
         self._work = BackgroundWork("chat search", self)
-        # The newest of each kind.
+        # The newest search of each kind.
         self._jobs: dict[str, Job[Any]] = {}
         self.models: tuple[str, ...] = ()
 
@@ -70,6 +76,7 @@ class ChatSearch(QObject):
         self._work.finish_work()
 
     def _ask(self, kind: str, search: Callable[[], object], then: Callable[[Any], object]) -> None:
+        """Run a search in place of the last one of its kind, and call `then` with the result."""
         if kind in self._jobs:
             self._jobs[kind].cancel_silently()
 
@@ -185,8 +192,9 @@ class ChatList(QObject):
             if self.new_replies:
                 results = self.store.find_chats(list(self.new_replies))
                 self.new_replies = {each: None for each in self.new_replies if each in results}
-            if (chat := self.chat.stored_conversation) is not None:  # It may have been pinned, moved or renamed.
+            if (chat := self.chat.stored_conversation) is not None:
                 if (changed := self.store.find_chats([chat.id]).get(chat.id)) is not None:
+                    # It may have been pinned, moved or renamed.
                     self.chat.update_chat(changed)
                 else:
                     self.conversation_removed.emit(chat.id)
@@ -196,6 +204,7 @@ class ChatList(QObject):
         self.conversations_changed.emit()
 
     def _read_rows(self) -> None:
+        """Read the rows of the list that is visible, and count the archive and the Trash."""
         self.order.read_folders()
         spans = self.store.spans
         order = self.order
@@ -216,15 +225,14 @@ class ChatList(QObject):
     def _hits(self) -> list[ChatRow]:
         """Return the hits with their present titles and folders, without deleted ones."""
         hits = self.answer.hits if self.answer is not None else ()
-        now = self.store.find_chats([hit.conversation.id for hit in hits])
+        chats = self.store.find_chats([hit.conversation.id for hit in hits])
         names = {folder.id: folder.name for folder in self.order.folders}
-        return [
-            ChatRow(
-                chat, 0, hit.snippet, hit.messages, "Archive" if chat.archived else names.get(chat.folder_id or 0, "")
-            )
-            for hit in hits
-            if (chat := now.get(hit.conversation.id)) is not None
-        ]
+        rows = []
+        for hit in hits:
+            if (chat := chats.get(hit.conversation.id)) is not None:
+                place = "Archive" if chat.archived else names.get(chat.folder_id or 0, "")
+                rows.append(ChatRow(chat, 0, hit.snippet, hit.messages, place))
+        return rows
 
     def find_chat(self, conversation_id: int) -> Conversation | None:
         """Return a conversation outside the Trash; None if there is none or it cannot be read."""
@@ -243,10 +251,9 @@ class ChatList(QObject):
         return Activity.NEW if conversation_id in self.new_replies else Activity.NONE
 
     def _note_reply(self, reply: Message) -> None:
-        if (
-            reply.conversation_id not in (NEW_CHAT.id, self.chat.id)
-            and reply.finish_reason is not FinishReason.CANCELLED
-        ):
+        """Mark a chat that is not open as one with a new reply."""
+        is_elsewhere = reply.conversation_id not in (NEW_CHAT.id, self.chat.id)
+        if is_elsewhere and reply.finish_reason is not FinishReason.CANCELLED:
             self.new_replies[reply.conversation_id] = None
             self.activity_changed.emit()
 
@@ -319,6 +326,7 @@ class ChatList(QObject):
     def open_near(self, by: int) -> None:
         """Open the chat below the open one in the list, or for -1 the one above; at its end nothing changes."""
         with self.storage.reading():
+            # A chat that is not stored has no row; then it is the first one of the list.
             chat = self.rows.chat_near(self.chat.id or 0, by)
             if chat is not None and self.location is not Location.TRASH:
                 self.chat.open_chat(chat.id)
@@ -353,6 +361,7 @@ class ChatList(QObject):
         self.update_list()
 
     def _newest(self) -> Conversation | None:
+        """Return the first hit of the query; without a query, the newest conversation outside the archive."""
         if self.query:
             return next((row.conversation for row in self._hits()), None)
         return next(iter(self.store.newest_conversations(1)), None)

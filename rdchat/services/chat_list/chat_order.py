@@ -1,4 +1,8 @@
-"""Commands for pins, folders, the archive, copies and the Trash, and their undo history."""
+"""Commands for pins, folders, the archive, copies and the Trash, and their undo history.
+
+They run on the main thread, except for copies and deletions for good, which may be of thousands of messages: the
+store's writer thread does these in the background.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +21,10 @@ from rdchat.services.storage_watch import StorageWatch
 
 # An app that stays open for weeks empties its Trash of old items each hour.
 _EXPIRY_MS = 3_600_000
+# Characters of a title in a sentence about it, and of one that is copied.
 _LONGEST_NAMED = 40
 _LONGEST_COPIED = 180
+# More undo steps than these are forgotten, the oldest first.
 _MAX_STEPS = 100
 
 type Step = Callable[[], object]
@@ -37,6 +43,7 @@ class UndoHistory:
     """The undo steps since the app was started."""
 
     def __init__(self) -> None:
+        # Each with the id of the chat that it is about, if any.
         self._steps: deque[tuple[Step, int | None]] = deque(maxlen=_MAX_STEPS)
 
     @property
@@ -151,6 +158,8 @@ class ChatOrder(QObject):
         self._copy(chat, _copy_names(chat.title, "Branch{1} of {0}"), message_id)
 
     def _copy(self, chat: Conversation, names: Iterator[str], last_id: int | None = None) -> None:
+        """Copy a conversation, up to a message if one is given, under the first name that is free."""
+
         def end(copy_id: int | RdchatError) -> None:
             if isinstance(copy_id, RdchatError):
                 self._report(copy_id)
@@ -163,6 +172,7 @@ class ChatOrder(QObject):
         self._organiser.copy(chat.id, title, last_id, self._main.bring(end, once=True))
 
     def _report(self, outcome: object) -> None:
+        """Report the outcome of work in the background, if it is an error; a cancelled one needs no report."""
         if isinstance(outcome, StorageError):
             self._storage.report(outcome)
 
@@ -219,24 +229,21 @@ class ChatOrder(QObject):
 
     def delete_folder(self, folder: Folder) -> None:
         """Move a folder to the Trash; its chats stay in the list."""
-        delete = self._organiser.delete_folder
-        restore = self._organiser.restore_folder
-        if self.do(partial(delete, folder.id), partial(restore, folder.id)):
+        organiser = self._organiser
+        if self.do(partial(organiser.delete_folder, folder.id), partial(organiser.restore_folder, folder.id)):
             self.undo_offered.emit(f"Deleted the folder {named(folder.name)}; its chats are kept")
 
     # The Trash
 
     def restore_chat(self, chat: Conversation) -> None:
         """Restore a conversation from the Trash."""
-        restore = self._store.restore_conversation
-        delete = self._store.delete_conversation
-        self.do(partial(restore, chat.id), partial(delete, chat.id))
+        store = self._store
+        self.do(partial(store.restore_conversation, chat.id), partial(store.delete_conversation, chat.id))
 
     def restore_folder(self, folder: Folder) -> None:
         """Restore a folder from the Trash, with its chats."""
-        restore = self._organiser.restore_folder
-        delete = self._organiser.delete_folder
-        self.do(partial(restore, folder.id), partial(delete, folder.id))
+        organiser = self._organiser
+        self.do(partial(organiser.restore_folder, folder.id), partial(organiser.delete_folder, folder.id))
 
     def erase(self, chats: Sequence[Conversation], folders: Sequence[Folder] = ()) -> None:
         """Delete conversations and folders of the Trash for good."""
@@ -254,11 +261,13 @@ class ChatOrder(QObject):
             self._make_room()
 
     def _make_room(self) -> None:
+        """Erase what was scheduled for that, in the background."""
         self._organiser.erase(self._main.bring(self._report, once=True))
 
     def do(self, act: Callable[[], object], undo: Step) -> bool:
         """Run a command and add it to the history; return whether it succeeded."""
         before = self.history.last
+        # A failure skips the rest of the block, so that no step is added.
         with self._storage.writing():
             act()
             self.history.add_step(undo)
@@ -275,6 +284,5 @@ def _copy_names(title: str, form: str) -> Iterator[str]:
     """Yield `Title copy`, `Title copy 2` and so on, for the form `{0} copy{1}`."""
     # The store would cut the end of a longer name.
     title = title[:_LONGEST_COPIED]
-    yield form.format(title, "")
-    for number in count(2):
-        yield form.format(title, f" {number}")
+    for number in count(1):
+        yield form.format(title, f" {number}" if number > 1 else "")

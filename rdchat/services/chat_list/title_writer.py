@@ -1,4 +1,4 @@
-"""Requests titles of new chats from the model while it is idle."""
+"""Requests titles of new chats from the model while it is idle. It lives on the main thread."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,12 +14,11 @@ from rdchat.inference.api import ChatMessage, FinishReason, ReplyEnd, Role
 from rdchat.services.chat.replies import Replies
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure
 
-# After the last event: the person may be about to go on.
+# A title is begun so long after the last event: the person may be about to go on.
 _QUIET_MS = 1500
-# Of each message.
+# Characters of each message that are in the prompt for a title.
 _MAX_PROMPT_CHARACTERS = 4000
-# Messages of a prompt and its reply.
-_EXCHANGE = 2
+# Tokens of a title; and with the thoughts of a model that thought in its reply.
 _TITLE_TOKENS = 48
 _THINKING_TOKENS = 2048
 
@@ -88,6 +87,7 @@ class TitleWriter(QObject):
             return
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
+        """Request the title of a chat from its first prompt and reply."""
         system_prompt = self._replies.order.effective_values(self._store.conversation(conversation_id)).system_prompt
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()
@@ -120,7 +120,7 @@ class TitleWriter(QObject):
 
 def _first_exchange(path: Sequence[Message]) -> tuple[Message, Message] | None:
     """Return the first prompt and its reply; None if there is no complete reply with text besides thoughts."""
-    if len(path) < _EXCHANGE or path[0].role is not Role.USER:
+    if not path or path[0].role is not Role.USER:
         return None
     # Calls of tools may come before the answer.
     replies = takewhile(lambda each: each.role is not Role.USER, (path[index] for index in range(1, len(path))))

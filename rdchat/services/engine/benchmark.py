@@ -161,13 +161,14 @@ class Benchmark(QObject):
 
 
 def _difference_text(difference: Difference, dtype: str) -> str:
+    """Return where two texts differ and by how little, in sentences."""
     where = f"The texts differ from token {difference.index + 1} on: plain decoding {_token_text(difference.plain)}, "
-    parted = f"{where}drafting {_token_text(difference.other)}."
+    where += f"drafting {_token_text(difference.other)}."
     if difference.gap is None:
-        return parted
+        return where
     if difference.near_tie(dtype):
-        return f"{parted} The two scored almost the same ({difference.gap:.2g} apart), so rounding in {dtype} decided."
-    return f"{parted} Their scores are {difference.gap:.2g} apart, {_blame(dtype)}"
+        return f"{where} The two scored almost the same ({difference.gap:.2g} apart), so rounding in {dtype} decided."
+    return f"{where} Their scores are {difference.gap:.2g} apart, {_blame(dtype)}"
 
 
 def _blame(dtype: str) -> str:
@@ -183,4 +184,5 @@ def _blame(dtype: str) -> str:
 
 
 def _token_text(token: str) -> str:
+    """Return what a reply did at the difference; it has no token there if it had ended."""
     return f"wrote “{token}”" if token else "had ended"

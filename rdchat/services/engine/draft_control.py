@@ -1,4 +1,9 @@
-"""The draft settings of the loaded model, and when their changes take effect."""
+"""The draft settings of the loaded model, and when their changes take effect.
+
+Draft settings say how a reply is drafted: the mode, the drafter or draft model, and sizes. Each model has its own; a
+chat or its preset may have others, which then count in that chat. Lives on the main thread; the engine answers which
+modes and drafters are possible (`FindDraftOptions`).
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,9 +30,12 @@ from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, FindDraftOptions
 from rdchat.services.storage_watch import SettingsControl
 
+# Models whose draft settings are stored, and names in a list of recent ones.
 _REMEMBERED_MODELS = 50
 _RECENT = 8
+# Time between two questions whether a mode is prepared.
 _PREPARING_MS = 2000
+# When a change takes effect.
 NEXT_ROUND = "from the next step"
 NEXT_REPLY = "from the next reply"
 
@@ -80,19 +88,21 @@ class DraftControl(QObject):
         self.control = control
         self.settings = DraftSettings()
         self.of_model = self.settings
-        # The open chat.
+        # The id of the open chat, and its draft settings or those of its preset; None for those of the model.
         self._chat: int | None = None
         self._own: DraftSettings | None = None
+        # The engine's last answer, for the loaded model.
         self._options: dict[Mode, ModeOption] = {}
         self._running: _Running | None = None
         self.exact_times = False
         self.loading = False
         self.checking = False
-        # The search for drafters, and which of them fit the loaded model.
+        # The search for drafters on this machine; and the engine's last answer which of them fit the loaded model.
         self._search: FolderSearch | None = None
         self._fits: dict[str, DrafterFit] = {}
         self.last_problem = ""
-        # Whether that was preparing, and the next question whether it is done.
+        # Whether the last problem is that the mode is not prepared yet, which the engine does while it is idle; and the
+        # timer for the next question whether that is done.
         self._waits = False
         self._asks_again = QTimer(self, singleShot=True, interval=_PREPARING_MS)
         self._asks_again.timeout.connect(self.refresh_options)
@@ -157,12 +167,18 @@ class DraftControl(QObject):
     def drafters(self) -> tuple[ModelCard, ...]:
         """The drafters on this machine that were checked against the loaded model, each with its `problem`."""
         results = self._search.results if self._search is not None else ()
-        fits = ((each, self._fits.get(each.model)) for each in results)
-        checked = (replace(each, problem=fit.problem, match=fit.match) if fit else each for each, fit in fits)
-        return tuple(each for each in checked if each.problem or each.model in self._fits)
+        checked = []
+        for each in results:
+            fit = self._fits.get(each.model)
+            if fit is not None:
+                checked.append(replace(each, problem=fit.problem, match=fit.match))
+            elif each.problem:
+                checked.append(each)
+        return tuple(checked)
 
     @property
     def _candidates(self) -> tuple[str, ...]:
+        """The drafters on this machine that the engine may check: their files are right."""
         return tuple(each.model for each in self._search.results if not each.problem) if self._search else ()
 
     def option(self, mode: Mode) -> ModeOption | None:
@@ -236,7 +252,7 @@ class DraftControl(QObject):
             )
 
     def _check_options(self) -> None:
-        """Ask about other drafters than before, and load what drafts."""
+        """Ask the engine about a drafter that is another one than before, and have it loaded."""
         if self.ready:
             self.checking = True
             self.refresh_options(load=True)
@@ -248,13 +264,20 @@ class DraftControl(QObject):
     def follow_reply(
         self, request: EngineRequest, settings: DraftSettings, chat: int, own: DraftSettings | None
     ) -> None:
-        """Send changes to a reply of a chat that began with these settings, by its own, until it ends."""
+        """Send later changes of the settings to a reply, until it ends.
+
+        Args:
+            request: The reply's request.
+            settings: Those that it began with.
+            chat: Id of its chat; 0 for one that is not stored.
+            own: The draft settings of its chat, or of that one's preset; None for those of the model.
+        """
         self._running = _Running(request, settings, chat, own)
         self.last_problem = ""
         self.changed.emit()
 
     def note_reply(self, request: EngineRequest | None, end: ReplyEnd | Failure) -> None:
-        """Take note of how a reply was drafted."""
+        """Take the end of a reply: whether it was drafted, and if not, why."""
         if self._running is None or self._running.request is not request:
             return
         self._running = None
@@ -268,36 +291,42 @@ class DraftControl(QObject):
         self.refresh_options()
 
     def _on_idle_worked(self) -> None:
+        """Ask again soon whether the mode is prepared: the engine has done some of that."""
         if self._waits and not self._asks_again.isActive():
             self._asks_again.start()
 
     def _update_running(self) -> None:
+        """Send the present settings to the reply under way."""
         if (running := self._running) is not None:
             if running.chat == self._chat:
                 running.own = self._own
             running.request.draft = self.requested(running.own)
 
     def _model_name(self) -> str:
+        """Return the name under which the loaded model's settings are stored: its folder."""
         return str(self.model.info.path) if self.model.info else ""
 
     def _on_options(self, settings: DraftSettings, event: EngineEvent) -> None:
-        """Take an answer, which may be about an earlier drafter than that of the settings."""
+        """Take an event of a question; `settings` are those that it was about, which may have changed since."""
         self._set_loading(isinstance(event, LoadProgress))
         if isinstance(event, LoadProgress):
             self.model.load_progressed.emit(event)
-        if isinstance(event, DraftOptions | Failure) and _drafter_of(settings) == _drafter_of(self.settings):
-            self.checking = False
-        if isinstance(event, Failure):
-            self.changed.emit()
-        if not isinstance(event, DraftOptions) or self.model.info is None or event.model != self.model.info.path:
             return
-        mode = self.settings.mode
-        before = self._options
+        if _drafter_of(settings) == _drafter_of(self.settings):
+            self.checking = False
+        if isinstance(event, DraftOptions):
+            if self.model.info is not None and event.model == self.model.info.path:
+                self._use_options(event)
+        else:
+            self.changed.emit()
+
+    def _use_options(self, event: DraftOptions) -> None:
+        """Take the engine's answer about the loaded model."""
+        before = self.option(self.settings.mode)
         self._options = {option.mode: option for option in event.modes}
         self._fits = {fit.drafter: fit for fit in event.drafters}
-        was = before.get(mode)
-        now = self._options.get(mode)
-        if was and now and now.available and not was.available:
+        now = self.option(self.settings.mode)
+        if before and now and now.available and not before.available:
             self.last_problem = ""
         if self._waits and event.is_prepared:
             self.last_problem = ""
@@ -312,6 +341,7 @@ class DraftControl(QObject):
             self.loading_changed.emit()
 
     def _forget_options(self) -> None:
+        """Forget what was about the model that is no longer loaded."""
         self._set_loading(False)
         self.read_settings()
         self.checking = False

@@ -42,7 +42,8 @@ from rdchat.services.engine.engine_worker import EngineWorker, take_merged
 # The engine rests after so long without a request. Wiring memory again may take 55 to 77 ms (mlx-lm issue 1435).
 _REST_AFTER_MS = 30 * 1000
 _MINUTE_MS = 60 * 1000
-# Where the person has chosen no time, the model is unloaded after this one on battery, or if memory is short.
+# Where the person has chosen no time, the model is unloaded after this one on battery, or if memory is short: less than
+# this share of it is free.
 _USUAL_MINUTES = 15
 _SHORT = 0.1
 _LOG = logging.getLogger(__name__)
@@ -113,10 +114,11 @@ class EngineClient(QObject):
         self.asleep = False
 
     def _start_thread(self) -> QThread:
+        """Start the engine thread with the worker's event loop."""
         # It has no parent: a thread that hangs must not be destroyed with this object.
         thread = _EngineThread()
         thread.setObjectName("engine")
-        # It loads and parses data of strangers, which may be nested to any depth.
+        # It parses foreign data, which may be nested to any depth.
         thread.setStackSize(host.THREAD_STACK_BYTES)
         self._worker.moveToThread(thread)
         queued = Qt.ConnectionType.QueuedConnection
@@ -156,6 +158,7 @@ class EngineClient(QObject):
 
     @Slot(object)
     def _accept(self, request: EngineRequest) -> None:
+        """Queue a request for the engine thread, and cancel what it replaces (`submit`); on the main thread."""
         command = request.command
         if isinstance(command, LoadModel | UnloadModel) and not request.direct:
             self._cancel(self._open, _MODEL_CHANGED)
@@ -258,12 +261,14 @@ class EngineClient(QObject):
         return ended
 
     def _cancel(self, requests: Sequence[EngineRequest], reason: str = "") -> None:
+        """Cancel requests, and forget those that have no more events after that."""
         for request in list(requests):
             request.cancel(reason)
             if not (request.direct or isinstance(request.command, Writing)):
-                self._open.remove(request)  # It has no more events.
+                self._open.remove(request)
 
     def _fail(self, request: EngineRequest) -> None:
+        """Deliver a failure for a request that the engine thread will not carry out."""
         self._outbox.append((request, _DEAD))
         self._schedule_delivery()
 
@@ -322,7 +327,10 @@ def _ignore(_event: EngineEvent) -> None:
 
 
 class ModelSlot(QObject):
-    """Loads and unloads models, and has the state of the last one.
+    """The app's one model: loads and unloads it, and has its state. Lives on the main thread.
+
+    The window loads models with `load_model`. The server for other programs sends its loads to the engine itself, and
+    passes their events to `follow`, so that the window shows that model as its own.
 
     Attributes:
         chosen: The model that was requested last; None is the default one.
@@ -348,14 +356,15 @@ class ModelSlot(QObject):
         self.loading = True
         self.info: ModelInfo | None = None
         self.failure: Failure | None = None
-        # The load of another program that the present state comes from, and the model and precision before it.
+        # The server's load that the present state comes from; None where the window loaded the model.
         self._followed: EngineRequest | None = None
+        # Model and precision that were loaded before that load; None where none was.
         self._before: tuple[str | None, Dtype] | None = None
         engine.thread_died.connect(self._on_event)
 
     @property
     def name(self) -> str | None:
-        """The loaded model's."""
+        """The loaded model's name."""
         return self.info.name if self.info else None
 
     @property
@@ -373,9 +382,13 @@ class ModelSlot(QObject):
         self.engine.submit(LoadModel(model, self.dtype, anyway), self._on_event)
 
     def follow(self, request: EngineRequest, event: EngineEvent) -> None:
-        """Take an event of a load that another program requested. If that fails, the model from before comes back."""
+        """Take an event of a load that the server requested for another program.
+
+        With the first event the state becomes that of this load. If the load fails, the model from before is loaded
+        again.
+        """
         if request is not self._followed:
-            # The person chose another model, or the load did not begin.
+            # The person chose another model, which cancelled the load, or the load failed before it began.
             if request.reason or isinstance(event, Failure):
                 return
             assert isinstance(request.command, LoadModel)
@@ -388,6 +401,7 @@ class ModelSlot(QObject):
             self._on_event(event)
 
     def _begin_load(self, model: str | None, dtype: Dtype) -> None:
+        """Note that a load begins; there is no model until it ends."""
         self.chosen = model
         self.dtype = dtype
         self.loading = True

@@ -1,4 +1,7 @@
-"""Commands to the engine, the requests that carry them to its thread, and the events that come back."""
+"""Commands to the engine, the requests that carry them to its thread, and the events that come back.
+
+All of it is plain data that crosses threads; `EngineClient` and `EngineWorker` are the two ends.
+"""
 
 import time
 from collections import deque

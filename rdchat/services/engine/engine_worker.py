@@ -1,6 +1,7 @@
 """Carries out requests on the engine thread; nothing else makes, uses or frees the engine."""
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,7 +27,6 @@ from rdchat.inference.api import (
     FinishReason,
     GenerationRequest,
     LoadProgress,
-    ModelInfo,
     PrefillProgress,
     ReplyEnd,
     Statistics,
@@ -52,7 +52,9 @@ from rdchat.services.engine.engine_request import (
 )
 
 _LOG = logging.getLogger(__name__)
+# Reading a reply's statistics takes time, so each event has those of some moments ago.
 _STATISTICS_INTERVAL_S = 0.1
+# Errors of a request that is wrong in itself, and what the others are called.
 _REFUSALS = (InvalidSettingError, PromptTooLongError, ShapeRefusedError, TemplateRefusedError)
 _FAILURES = {
     LoadModel: "The model did not load",
@@ -104,6 +106,7 @@ class EngineWorker(QObject):
         self._outbox = outbox
         # Made on the first request: a window is shown before MLX is imported.
         self._engine: Engine | None = None
+        # Why it could not be made.
         self._problem = ""
         self.hidden = False
         self.chore_requested.connect(self._do_chore, Qt.ConnectionType.QueuedConnection)
@@ -124,14 +127,20 @@ class EngineWorker(QObject):
         self.idle_requested.emit()
 
     def _do(self, request: EngineRequest) -> None:
+        """Carry out a request, and post its last event: its result, or why it failed or stopped."""
         last: EngineEvent | None
         try:
             last = self._carry_out(request)
         except StoppedError:
             last = _stopped(request)
         except RdchatError as error:
-            kinds = (DoesNotFitError, _REFUSALS, PromptTooLongError)
-            last = Failure(error.message, error.hint, *(isinstance(error, kind) for kind in kinds))
+            last = Failure(
+                error.message,
+                error.hint,
+                can_load_anyway=isinstance(error, DoesNotFitError),
+                refused=isinstance(error, _REFUSALS),
+                too_long=isinstance(error, PromptTooLongError),
+            )
         except Exception:
             failure = _FAILURES[type(request.command)]
             _LOG.exception("%s unexpectedly", failure)
@@ -146,8 +155,12 @@ class EngineWorker(QObject):
         request.check_cancelled()
         engine = self._ready_engine()
         match request.command:
-            case LoadModel() as load:
-                return self._load(request, engine, load)
+            case LoadModel(model, dtype, anyway):
+                report = partial(self._report_load, request)
+                if request.direct:
+                    # The model from before is loaded until the engine begins.
+                    report(LoadProgress("Loading the model", None))
+                return engine.load(model, dtype, report, anyway)
             case UnloadModel():
                 return Unloaded(engine.unload())
             case FindDraftOptions(settings, drafters, load):
@@ -169,19 +182,15 @@ class EngineWorker(QObject):
                         self._post(request, event)
                 return BenchEnd(request.cancelled)
 
-    def _load(self, request: EngineRequest, engine: Engine, load: LoadModel) -> ModelInfo:
-        report = partial(self._report_load, request)
-        if request.direct:
-            report(LoadProgress("Loading the model", None))  # The model from before is still loaded.
-        return engine.load(load.model, load.dtype, report, load.anyway)
-
     def _report_load(self, request: EngineRequest, progress: LoadProgress) -> None:
+        """Post the progress of a load, or end it if it was cancelled."""
         request.check_cancelled()
         self._post(request, progress)
 
     def _post_tokens(self, request: EngineRequest, iterator: TokenIterator) -> ReplyEnd:
+        """Write a reply and post its tokens; return its end."""
         statistics = Statistics()
-        taken = -_STATISTICS_INTERVAL_S
+        taken = -math.inf
         draft = None
         for event in iterator:
             if (changed := request.draft) is not None and changed is not draft:
@@ -230,6 +239,7 @@ class EngineWorker(QObject):
                 chore(self._engine)
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
+        """Send an event to the main thread; those of a direct request are delivered here, and only the last is sent."""
         if request.direct:
             _call(request, event)
             request.ended = isinstance(event, FINAL)
@@ -292,7 +302,7 @@ def _unexpected_hint() -> str:
 def take_merged(outbox: Outbox) -> tuple[EngineRequest, EngineEvent]:
     """Remove the oldest event, with all progress of its kind that follows directly, as one event.
 
-    A main thread that is late then paints once, not a hundred times.
+    So a main thread that is late paints once, not a hundred times.
     """
     request, event = outbox.popleft()
     parts = [event]

@@ -1,4 +1,4 @@
-"""The times of replies: their stages added up, and the speed of each mode."""
+"""The times of replies: their stages added up, and the speed of each mode. It lives on the main thread."""
 
 from dataclasses import dataclass
 
@@ -36,15 +36,17 @@ class TimeLedger(QObject):
     def __init__(self, drafting: DraftControl) -> None:
         super().__init__(drafting)
         self._drafting = drafting
-        # Of ended replies, less what `_running` had spent at the last reset.
+        # The stages of ended replies, less what the reply under way had spent at the last reset; and those of that one.
         self._before: tuple[LedgerEntry, ...] = ()
         self._running: tuple[LedgerEntry, ...] = ()
+        # Number of ended replies.
         self._ended = 0
         self.was_reset = False
         # Whether the reply under way began with times of the other kind.
         self._mixed = False
+        # Tokens a second, by mode and by whether times were exact.
         self._rates: dict[tuple[Mode | None, bool], float] = {}
-        # Of the last reply.
+        # That of the last reply.
         self._mode: Mode | None = Mode.OFF
         self.plain_pace: float | None = None
         drafting.exact_times_changed.connect(self._begin_other_kind)
@@ -68,7 +70,8 @@ class TimeLedger(QObject):
     @property
     def cost(self) -> ProfileCost | None:
         """The cost of exact times in the mode of the last reply; None until there was a reply with and one without."""
-        exact, usual = (self._rates.get((self._mode, kind)) for kind in (True, False))
+        exact = self._rates.get((self._mode, True))
+        usual = self._rates.get((self._mode, False))
         return ProfileCost(exact, usual) if exact and usual else None
 
     @property
@@ -84,6 +87,7 @@ class TimeLedger(QObject):
         self.changed.emit()
 
     def _begin_other_kind(self) -> None:
+        """Begin again, as times are exact from now on, or no longer."""
         self._mixed = bool(self._running)
         self.start_counting()
 

@@ -1,4 +1,8 @@
-"""Computes the part of a file that the person picks, and counts tokens: of a part, or of any text in a prompt."""
+"""Computes the part of a file that the person picks, and counts tokens: of a part, or of any text in a prompt.
+
+A part is a text with a label, such as some pages or the beginning of a file (`Part`). Counting a long text takes
+seconds, so all of this runs on a thread.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +27,13 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import ChatMessage, Role
 from rdchat.wording import counted
 
-# The rest of the room is for what comes later in the chat.
+# Share of the room that a part fills; the rest is for what comes later in the chat.
 _FILLED = 0.75
-# A part of the beginning is this near to what fits: a hundredth.
+# `fitting_beginning` ends when its part is this near to the longest that fits: a hundredth of it.
 _NEAR = 100
+# Sizes that it tries by estimates, before it halves what is left.
 _LIKELY_TRIES = 6
+# Characters of the beginning of a text that is too long to be counted, from which its tokens are estimated.
 _SAMPLE = 12_000
 _MIN_SAMPLE = 200
 _NO_QUESTION = "Type what the passages should be about."
@@ -57,9 +63,11 @@ def tokens_of(text: str, count: Count) -> TokenCount:
     Raises:
         RdchatError: If there is no model, or its template refuses any message.
     """
+    # Tokens of the template around a message, counted with one of a single token.
     around = count((ChatMessage(Role.USER, "."),)) - 1
     try:
         return TokenCount(max(count((ChatMessage(Role.USER, text),)) - around, 0))
+    # A prompt that is far too long is not counted.
     except PromptTooLongError:
         size = min(_SAMPLE, len(text))
         while True:
@@ -82,7 +90,7 @@ def fitting_passages(
     Args:
         passages: All of a file.
         order: Indices of those that match, the best first; not empty.
-        room: Tokens.
+        room: Tokens that the part may have.
         per_token: Characters of a token, estimated.
         count: Counts the tokens of a part.
 
@@ -104,30 +112,35 @@ def fitting_beginning(
 ) -> tuple[Part, TokenCount]:
     """Take as much of the beginning as three quarters of the room hold; at least one character, which may not fit.
 
+    It searches for the size: between the longest that was found to fit and the shortest that was found not to. Counting
+    takes long, so each try is at the size that the tokens of the last one suggest.
+
     The arguments are those of `fitting_passages`.
     """
     limit = max(int(room * _FILLED), 1)
+    # Characters: this many fit, and that many do not.
     fits = 0
-    over = len(full_text(file)) + 1
-    results: tuple[Part, TokenCount] | None = None
-    size = min(max(int(limit * per_token), 1), over - 1)
+    too_many = len(full_text(file)) + 1
+    longest: tuple[Part, TokenCount] | None = None
+    size = min(max(int(limit * per_token), 1), too_many - 1)
     tries = 0
     while True:
         tries += 1
         part = beginning(file, size)
         tokens = count(part)
         if tokens.tokens <= limit:
-            results = (part, tokens)
+            longest = (part, tokens)
             fits = size
         else:
-            over = size
-        if over - fits <= max(fits // _NEAR, 1):
-            return results or (part, tokens)
-        # Near the size by the tokens so far: on its other side, where the text is even.
+            too_many = size
+        if too_many - fits <= max(fits // _NEAR, 1):
+            return longest or (part, tokens)
+        # Where the text is even, the limit is at this size. The try is a little beyond it, seen from here, so that the
+        # two sizes then enclose the limit closely.
         likely = size * limit / max(tokens.tokens, 1)
         size = int(likely * (1 + 0.5 / _NEAR if fits == size else 1 - 0.5 / _NEAR))
-        if tries > _LIKELY_TRIES or not fits < size < over:
-            size = (fits + over) // 2
+        if tries > _LIKELY_TRIES or not fits < size < too_many:
+            size = (fits + too_many) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +207,9 @@ class PartChoice:
         self.room = room
         self._count = count
         self._characters = max(sum(map(len, file.parts)), 1)
+        # Characters of a token; a usual number before the file's tokens are known.
         self._per_token = self._characters / tokens.tokens if tokens and tokens.tokens else 4.0
+        # All passages of the file, once a question was asked.
         self._passages: list[Passage] | None = None
 
     # Each computes and counts a part, which takes seconds for a long file
@@ -223,7 +238,7 @@ class PartChoice:
         if self._passages is None:
             self._passages = passages_of(self.file)
         passages = self._passages
-        count = len(self._passages)
+        count = len(passages)
         order = ranked(passages, question)
         if not order:
             problem = "No passage has any of these words." if question.strip() else _NO_QUESTION
@@ -235,6 +250,7 @@ class PartChoice:
         return replace(outcome, matching=len(order), passages=count)
 
     def _outcome(self, part: Part) -> Outcome:
+        """Return a part with its tokens, if there is a model to count them."""
         return Outcome(part, None if self.room is None else self._counted(part))
 
     def _counted(self, part: Part) -> TokenCount:

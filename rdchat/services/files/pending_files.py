@@ -1,4 +1,7 @@
-"""Reads and counts the files of unsent messages, and keeps the part of each that is sent."""
+"""Reads and counts the files of unsent messages, and keeps the part of each that is sent.
+
+Files are read on one thread and counted on another; `PendingFiles` has their state for the window.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -32,9 +35,10 @@ from rdchat.services.files.prompt_images import image_bytes, looked_at
 from rdchat.services.storage_watch import SettingsControl
 from rdchat.work.job import Job
 
-# The question and the shortest reply need this room.
+# The question and the shortest reply need this many tokens.
 _QUESTION = 256
 _TOO_MANY = f"A message takes {MAX_FILES} files at most."
+# What reading a file gives: its content, the part to send, and the file with that part as it will be stored.
 type _Read = tuple[ReadFile, Part, AttachedFile]
 
 
@@ -96,11 +100,13 @@ class PendingFiles(QObject):
         self._engine = model.engine
         self._model = model
         self._settings = settings
+        # The limit by which images were counted.
         self._cap = settings.values.image_cap
         self.chat: int | None = None
         self._files: dict[int, PendingFile] = {}
         # The files of the open chat that were removed, and the texts that were pasted, latest last.
         self._changes = deque[PendingFile](maxlen=MAX_FILES)
+        # The last id.
         self._last = 0
         self._reader = FileReader()
         self._reading = BackgroundWork("files", self)
@@ -141,7 +147,7 @@ class PendingFiles(QObject):
         tokens = self.tokens
         if info is None or room is None or tokens is None:
             return 0
-        # An estimate may be too high.
+        # A remote server's model counts with another tokenizer, so this count may be too high.
         might_fit = info.server and tokens < info.longest_count
         return 0 if might_fit else max(tokens - room, 0)
 
@@ -212,6 +218,7 @@ class PendingFiles(QObject):
         return True
 
     def _add(self, name: str) -> PendingFile:
+        """Add a file to the open chat's message, before it is read."""
         self._last += 1
         file = PendingFile(self._last, self.chat, name)
         self._files[self._last] = file
@@ -249,6 +256,7 @@ class PendingFiles(QObject):
         return None
 
     def _drop(self, files: Iterable[PendingFile]) -> None:
+        """Remove files, and stop reading them."""
         for file in files:
             del self._files[file.id]
             if file.job is not None:
@@ -306,10 +314,12 @@ class PendingFiles(QObject):
         if any(file.count is None for file in files) and self._model.info is not None:
             return "The files are still being counted. Try again in a moment."
         if excess := self.excess:
+            too_long = f"{TokenCount(excess, self._counts_exactly).description} too long for this model."
             one = len(files) == 1
-            which, what = ("This file is", "a part of it") if one else ("These files are", "parts of them")
-            choose = f"Choose {what}." if self.to_shorten else "Remove some, or choose smaller images."
-            return f"{which} {TokenCount(excess, self._counts_exactly).description} too long for this model. {choose}"
+            remedy = "Remove some, or choose smaller images."
+            if self.to_shorten:
+                remedy = "Choose a part of it." if one else "Choose parts of them."
+            return f"{'This file is' if one else 'These files are'} {too_long} {remedy}"
         return ""
 
     def to_send(self) -> list[tuple[AttachedFile, str]]:
@@ -325,7 +335,7 @@ class PendingFiles(QObject):
     def restore_files(self, files: Iterable[tuple[AttachedFile, str]]) -> None:
         """Put files that were sent before, each with its text, into the open chat's next message."""
         for file, text in files:
-            # The pages of a PDF are one text by now.
+            # The pages of a PDF are one text since it was sent.
             kind = FileKind.TEXT if file.kind is FileKind.PDF else file.kind
             read = ReadFile(file.name, kind, (text,), file.note)
             self._take(self._add(file.name), read, Part(text, file.taken), file)
@@ -358,6 +368,8 @@ class PendingFiles(QObject):
         self._reader.close()
 
     def _read(self, file: PendingFile, path: Path) -> None:
+        """Read a file from the disk."""
+
         def read(job: Job[Any]) -> _Read:
             if is_image(path):
                 return _read_image(image_bytes(path, file.name), file.name, job.check_cancelled)
@@ -368,6 +380,8 @@ class PendingFiles(QObject):
         self._run(file, read)
 
     def _run(self, file: PendingFile, read: Callable[[Job[Any]], _Read]) -> None:
+        """Read a file by a function, on the thread."""
+
         def on_progress(fraction: float) -> None:
             file.fraction = fraction
             self.changed.emit()
@@ -387,6 +401,7 @@ class PendingFiles(QObject):
             self._reading.do(self._reader.close)
 
     def _count(self, file: PendingFile) -> None:
+        """Count the tokens of the part of a file that is sent, with the loaded model."""
         file.count = None
         info = self._model.info
         if file.file is None or info is None:
@@ -425,15 +440,17 @@ class PendingFiles(QObject):
 
 
 def _read_image(data: bytes, name: str, waiting: Callable[[], None]) -> _Read:
+    """Decode an image; `waiting` may raise to end that."""
     file, text = looked_at(data, name, waiting)
     return ReadFile(file.name, FileKind.IMAGE, (text,), file.note), Part(text), file
 
 
 def _tokens_of_image(image: ChatImage, cap: ImageCap, count: Callable[[GenerationRequest], int]) -> TokenCount:
     """Return the tokens that an image adds to a message: of a line of text, where the model does not see."""
-    plain = ChatMessage(Role.USER, ".")
-    seen, unseen = (GenerationRequest((each,), image_cap=cap) for each in (replace(plain, images=(image,)), plain))
-    return TokenCount(max(count(seen) - count(unseen), 0))
+    without = ChatMessage(Role.USER, ".")
+    with_image = replace(without, images=(image,))
+    tokens = [count(GenerationRequest((each,), image_cap=cap)) for each in (with_image, without)]
+    return TokenCount(max(tokens[0] - tokens[1], 0))
 
 
 def _tokens(file: PendingFile) -> int:

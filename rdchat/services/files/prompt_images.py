@@ -1,4 +1,4 @@
-"""Images on their way into a prompt: decoded once to find their sizes, and given to the engine as files.
+"""Images for a prompt: decoded once to find their sizes, and given to the engine as files.
 
 Decoding runs in a child process and takes time, so nothing here is for the main thread.
 """

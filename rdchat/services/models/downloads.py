@@ -37,13 +37,14 @@ type _TokenFacts = tuple[Token | None, str | None]
 
 
 class Downloads(QObject):
-    """Starts, pauses, resumes and discards downloads, and remembers them. It lives on the main thread.
+    """Starts, pauses, resumes and discards downloads, and lists them. It lives on the main thread.
 
     Downloads that run when the app ends, however it ends, are resumed at the next start. Paused and failed ones wait
     for the person.
 
-    A model with a suggested drafter that is not here is one download with it: the drafter's begins when the model is
-    here, and `all` and `find_download` return both as one, under the model's id.
+    A model with a suggested drafter that is not here makes a pair of downloads: the drafter's begins when the model's
+    has finished. For people a pair is one download, under the model's id: `all` and `find_download` return it so, and
+    the commands for it act on that one of the two whose turn it is (`_current_id`).
 
     Args:
         tokens: The person's tokens.
@@ -70,9 +71,10 @@ class Downloads(QObject):
         self._on_change = self._main.bring(self._take)
         self._reserve_bytes = limits.reserve_bytes
         self._work = BackgroundWork("list of downloads", self)
+        # All downloads by id, those of drafters once they have begun.
         self._listed: dict[str, Download] = {}
         self._running: dict[str, Job[Any]] = {}
-        # The downloads of drafters before they begin, each by the id of its model's.
+        # The drafters of pairs, by the id of the model's download; each as it was before it began.
         self._drafters: dict[str, Download] = {}
 
     def start_download(self, download: Download) -> str:
@@ -93,7 +95,7 @@ class Downloads(QObject):
 
     def resume(self, download: str) -> None:
         """Resume a paused, failed or unfinished download."""
-        self._resume(self._part(download))
+        self._resume(self._current_id(download))
 
     def _resume(self, download: str) -> None:
         before = self._listed[download]
@@ -104,7 +106,7 @@ class Downloads(QObject):
 
     def pause(self, download: str) -> None:
         """Stop a download; its bytes stay."""
-        download = self._part(download)
+        download = self._current_id(download)
         if (job := self._running.get(download)) is not None:
             job.cancel()
             self._process.pause(self._listed[download])
@@ -112,13 +114,13 @@ class Downloads(QObject):
     def discard(self, download: str) -> None:
         """Stop a download and remove its files; emits `removed`. A model that is complete stays without its drafter."""
         self.pause(download)
-        self._process.discard(self._listed[self._part(download)], self._on_change)
+        self._process.discard(self._listed[self._current_id(download)], self._on_change)
 
     def hide_download(self, download: str) -> None:
         """Show a finished download no longer; the model stays."""
         if self._joined(self._listed[download]).state is DownloadState.FINISHED:
-            for part in {download, self._part(download)}:
-                self._forget(part)
+            for each in {download, self._current_id(download)}:
+                self._forget(each)
 
     def clear_finished(self) -> None:
         for download in self.all():
@@ -136,8 +138,8 @@ class Downloads(QObject):
 
     def all(self) -> tuple[Download, ...]:
         """Return the downloads, in the order in which they were begun."""
-        parts = {drafter.id for drafter in self._drafters.values()}
-        return tuple(self._joined(download) for download in self._listed.values() if download.id not in parts)
+        drafters = {drafter.id for drafter in self._drafters.values()}
+        return tuple(self._joined(download) for download in self._listed.values() if download.id not in drafters)
 
     def find_download(self, repository: str, revision: str = "main") -> Download | None:
         """Return the download of a repository and revision; None without one."""
@@ -145,19 +147,22 @@ class Downloads(QObject):
         return None if download is None else self._joined(download)
 
     def _joined(self, download: Download) -> Download:
-        """Return a model's download as one with that of its drafter."""
+        """Return a model's download as one with that of its drafter, if it has one."""
         drafter = self._drafters.get(download.id)
         return download if drafter is None else with_drafter(download, self._listed.get(drafter.id, drafter))
 
-    def _part(self, download: str) -> str:
-        """Return the id of the download that goes on for one that is shown: the drafter's once the model is here."""
+    def _current_id(self, download: str) -> str:
+        """Return the id of the download of a pair whose turn it is: the drafter's once the model's has finished.
+
+        For a download that is no pair that is its own id.
+        """
         drafter = self._drafters.get(download)
         if drafter is None or self._listed[download].state is not DownloadState.FINISHED:
             return download
         return drafter.id
 
     def models_of(self, drafter: str) -> tuple[str, ...]:
-        """Return the ids of the models' downloads that a drafter's is a part of."""
+        """Return the ids of the models' downloads with which a drafter's makes a pair."""
         return tuple(model for model, own in self._drafters.items() if own.id == drafter)
 
     def forget_deleted(self, model: Path, repository: str = "") -> None:
@@ -199,6 +204,7 @@ class Downloads(QObject):
         self._work.finish_work()
 
     def _take(self, download: Download) -> None:
+        """Take a record from the process; begin the drafter's download when its model's has finished."""
         before = self._listed.get(download.id)
         if before is None:
             return
@@ -218,6 +224,7 @@ class Downloads(QObject):
                 self.failed.emit(download)
 
     def _show(self, download: Download) -> None:
+        """List a download, as a pair with a suggested drafter that is not here."""
         self._listed[download.id] = download
         drafter = None if download.drafter else downloaded_with(download.repository, download.revision)
         if drafter is not None and snapshot_of(drafter.repository) is None:
@@ -228,8 +235,8 @@ class Downloads(QObject):
     def _forget(self, download: str) -> None:
         removed = self._listed.pop(download)
         self._drafters.pop(download, None)
-        # A drafter that was removed is no longer a part of the model's download. A model that is not here yet gets it
-        # later, unless it is here.
+        # A removed drafter ends its pair if the model is here, or the drafter is. Otherwise the pair stays: the drafter
+        # is downloaded after the model.
         for model in self.models_of(download):
             if DownloadState.FINISHED in {removed.state, self._listed[model].state}:
                 del self._drafters[model]
@@ -250,9 +257,10 @@ class Downloads(QObject):
 
 
 class HubAccount(ModelService):
-    """Asks the keychain; asks the hub only when the person gives a token, or asks whose it is.
+    """Stores and checks the person's token for the hub.
 
-    It has facts about the token in use; never the token itself.
+    It asks the keychain, and the hub only when the person gives a token or asks whose it is. Its attributes are facts
+    about the token in use, never the token itself.
 
     Attributes:
         busy: The running work, for people; empty for none.
@@ -274,15 +282,15 @@ class HubAccount(ModelService):
 
     def ask_account(self) -> None:
         """Ask the hub whose token is in use."""
-        self._do(f"Asking {self.host}…", self._named)
+        self._do(f"Asking {self.host}…", self._find_name)
 
     def give(self, text: str) -> None:
         """Have the hub check a token, and keep it; emits `accepted` if the hub knows the token."""
-        self._do(f"Asking {self.host}…", lambda endpoint: self._given(endpoint, text), self.accepted.emit)
+        self._do(f"Asking {self.host}…", lambda endpoint: self._check_and_keep(endpoint, text), self.accepted.emit)
 
     def forget_token(self) -> None:
         """Forget the token that was given for this hub."""
-        self._do("Forgetting the token…", self._forgotten)
+        self._do("Forgetting the token…", self._forget)
 
     def _do(
         self, busy: str, work: Callable[[Endpoint], _TokenFacts], then: Callable[[], object] = lambda: None
@@ -307,22 +315,22 @@ class HubAccount(ModelService):
         self.problem = problem
         self.changed.emit()
 
-    # On the thread
+    # These run on the thread. Each returns what is known of the token in use when it has ended.
 
     def _find(self, endpoint: Endpoint) -> _TokenFacts:
         return self._tokens.find_token(endpoint, again=True), None
 
-    def _named(self, endpoint: Endpoint) -> _TokenFacts:
+    def _find_name(self, endpoint: Endpoint) -> _TokenFacts:
         token, _ = self._find(endpoint)
         return token, _account_of(endpoint, token) if token else None
 
-    def _given(self, endpoint: Endpoint, text: str) -> _TokenFacts:
+    def _check_and_keep(self, endpoint: Endpoint, text: str) -> _TokenFacts:
         token = Token(text.strip())
         name = _account_of(endpoint, token)
         self._tokens.remember(token, endpoint)
         return self._tokens.find_token(endpoint), name
 
-    def _forgotten(self, endpoint: Endpoint) -> _TokenFacts:
+    def _forget(self, endpoint: Endpoint) -> _TokenFacts:
         self._tokens.forget_token(endpoint)
         return self._find(endpoint)
 

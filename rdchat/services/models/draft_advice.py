@@ -49,7 +49,7 @@ class DraftAdvice:
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """Typical figures of a kind of drafter.
+    """Typical figures of a kind of drafter, from which its speed on this machine is estimated.
 
     Attributes:
         tokens: Tokens per step, on chat.
@@ -90,7 +90,7 @@ _USUAL = {
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """Something that could draft for the model."""
+    """Something that could draft for the model: the advice to use it, and its typical figures."""
 
     advice: DraftAdvice
     usual: _Usual
@@ -165,12 +165,14 @@ def draft_models(model: ModelCard, models: Iterable[ModelCard]) -> list[ModelCar
 
 
 def _own(model: ModelCard) -> Iterator[_Offer]:
+    """Yield the offer of the MTP layers that the model's authors published, where this copy lacks them."""
     if model.states_mtp:
         text = "Its authors published a drafter with it, the MTP layers. This copy lacks them."
         yield _Offer(DraftAdvice(text, DraftAction.LAYERS), _MTP)
 
 
 def _here(model: ModelCard, heads: Sequence[ModelCard], smaller: Sequence[ModelCard]) -> Iterator[_Offer]:
+    """Yield the offers of drafter heads and smaller models on this machine."""
     for head in heads:
         if head.kind is not None:
             size = size_text(head.weights_bytes)
@@ -184,6 +186,7 @@ def _here(model: ModelCard, heads: Sequence[ModelCard], smaller: Sequence[ModelC
 
 
 def _on_hub(model: ModelCard, published: Sequence[HubModel]) -> Iterator[_Offer]:
+    """Yield the offers of what the hub has for the model."""
     for each in published:
         if each.problem or each.download_bytes is None or each.kind is None:
             continue

@@ -63,14 +63,15 @@ class RemovalQuestion:
 
     @classmethod
     def _for_tower(cls, model: ModelCard) -> "RemovalQuestion | None":
+        """Return the question of the vision tower that was fetched for a model; None without one."""
         from rdchat.inference.vision.families import fetched_tower  # noqa: PLC0415  slow to import
 
         # A damaged model is deleted alone.
         with suppress(RdchatError, OSError):
             if (folder := fetched_tower(model.path)) is not None:
                 size = sum(path.stat().st_size for path in folder.iterdir())
-                named = replace(model, name=folder.name, path=folder, repository="", is_drafter=True, disk_bytes=size)
-                return cls.for_model(named)
+                card = replace(model, name=folder.name, path=folder, repository="", is_drafter=True, disk_bytes=size)
+                return cls.for_model(card)
         return None
 
     @property
@@ -100,7 +101,7 @@ class RemovalQuestion:
         """Return what deleting a model or a drafter would do, in sentences."""
         model = self.model
         plan = self.plan
-        size = size_text(self.plan.freed_bytes)
+        size = size_text(plan.freed_bytes)
         if not plan.paths:
             downloaded = f"the {size}" if plan.freed_bytes else "what was"
             return f"This deletes {downloaded} downloaded so far. It cannot be undone."

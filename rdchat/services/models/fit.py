@@ -1,8 +1,8 @@
-"""A model or drafter, wherever it is, and whether a model of the hub fits this machine.
+"""Whether a model fits this machine, also one of the hub; and `Model`, the models window's view of one.
 
-The latter is the arithmetic of the engine's memory gate (`model_facts`), which reads the headers of the weights and the
-configuration. The hub tells only the bytes of the weights and their quantisation; so the size of the KV cache is an
-allowance here, and the rest comes out as the gate has it.
+A model is judged by the arithmetic of the engine's memory gate (`model_facts`), which takes its sizes. For a model on
+this machine they come from the headers of its files. For one of the hub they are estimated here: the hub tells only the
+bytes of the weights and their quantisation, so the size of the KV cache is an allowance.
 """
 
 import re
@@ -23,7 +23,7 @@ _OVERHEAD_BITS = 0.5
 _NAMED_SIZE = re.compile(r"(?<![a-zA-Z0-9._])(\d+(?:\.\d+)?)([bBmM])(?![a-zA-Z0-9])")
 # Names of mixtures may give only the weights that work for each token, as `17B-16E`.
 _MIXTURE = re.compile(r"(?<![a-z0-9])\d+e(?![a-z0-9])|moe", re.IGNORECASE)
-_BITS = re.compile(r"(\d+)-bit|mxfp(\d)|nvfp(\d)")
+_BITS = re.compile(r"(?:mxfp|nvfp)?(\d+)(?:-bit)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,9 @@ def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> Mode
 
 
 def _bits_of(quantization: str) -> int | None:
+    """Return the bits of a quantisation such as `4-bit` or `mxfp4`; None for floats."""
     match = _BITS.fullmatch(quantization)
-    return int(next(filter(None, match.groups()))) if match else None
+    return int(match[1]) if match else None
 
 
 def pair_bytes(repository: str) -> int:
@@ -116,7 +117,7 @@ class ModelState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model or drafter under one id, with what the library, the downloads and the hub know of it.
+    """A model or drafter in the models window, with what the library, the downloads and the hub know of it.
 
     Attributes:
         id: A hub id, a drafter's folder, or the id of a download.

@@ -1,6 +1,8 @@
-"""Searches the hub as the person types, filters the results, and fetches the details of one model, with its card."""
+"""Searches the hub as the person types, filters the results, and fetches the details of one model, with its card.
 
-import re
+`HubSearch` and `HubDetails` live on the main thread; each asks the hub on a thread of its own, and emits `changed`.
+"""
+
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,34 +22,15 @@ from rdchat.hub import (
     repository_of,
 )
 from rdchat.inference.api import Fit
+from rdchat.services.models.card_text import plain_card
 from rdchat.services.models.fit import Machine, pair_bytes, sizes_read
 from rdchat.services.models.service_base import ModelService
 from rdchat.work.job import Job
 
-# A search asks for these numbers of results, one after the other.
+# A search asks for so many results first, and for more each time that the person wants more.
 STEPS = (60, 200, 500)
-# A pause in typing starts a search; not every letter.
+# A search starts after a pause in typing, not with every letter.
 _TYPING_MS = 300
-
-# Cards are strangers' text of up to 200 kB: each pattern takes a time that grows with the length alone.
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_COMMENT = ("<!--", "-->")
-_IMAGE = re.compile(r"!\[([^\[\]]{0,500})\](?:\([^()\n]{0,2000}\)|\[[^\[\]\n]{0,200}\])")
-_EMPTY_LINK = re.compile(r"\[[ \t]{0,20}\]\([^()\s]{0,2000}\)")
-_CODE_SPAN = re.compile(r"(`[^`\n]{1,2000}`)")
-_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]{0,15})(?:\s[^<>]{0,3000})?/?>")
-_SPLIT_TAG = re.compile(r"<[A-Za-z][A-Za-z0-9]{0,15}\s[^<>]{0,3000}>")
-_HIDDEN = ("script", "style")
-_MANY_FEEDS = re.compile(r"\n{3,}")
-# What stands in place of a tag.
-_BREAKS = {"br", "p", "div", "center", "table", "tbody", "thead", "tr", "ul", "ol", "details", "summary", "section",
-           "figure", "figcaption", "picture", "blockquote", "hr", "video"}  # fmt: skip
-_PLAIN = {"a", "img", "td", "th", "span", "font", "b", "strong", "i", "em", "u", "sub", "sup", "small", "big",
-          "source", "abbr", "s", "del", "ins", "mark"}  # fmt: skip
-_HEADINGS = {f"h{level}": f"\n\n{'#' * level} " for level in range(1, 7)}
-_CLOSING = dict.fromkeys(_PLAIN, "") | dict.fromkeys({*_BREAKS, *_HEADINGS}, "\n\n")
-_CLOSING |= {"code": "`", "kbd": "`", "tt": "`", "br": "\n", "tr": "\n", "td": " ", "th": " ", "li": ""}
-_OPENING = _CLOSING | _HEADINGS | {"li": "\n- "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +74,7 @@ class HubSearch(ModelService):
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)
         self.state = SearchState()
+        # Of the present number of results, in `STEPS`.
         self._step_index = 0
         self._typing = QTimer(self, singleShot=True)
         self._typing.timeout.connect(self._ask)
@@ -106,14 +90,14 @@ class HubSearch(ModelService):
             return
         self._work.drop_jobs()
         self._step_index = 0
-        empty = not query.text.strip()
-        self._set(SearchState(query, asking=not empty, complete=empty))
+        is_empty = not query.text.strip()
+        self._set(SearchState(query, asking=not is_empty, complete=is_empty))
         self._typing.stop()
-        if not empty:
+        if not is_empty:
             self._typing.start(0 if at_once else _TYPING_MS)
 
     def more(self) -> None:
-        """Ask for more of the same, if there is more and nothing is in the way."""
+        """Ask for more results, unless there are none, the hub is being asked, or the last request failed."""
         state = self.state
         if not (state.asking or state.complete or state.trouble):
             self._step_index += 1
@@ -129,15 +113,14 @@ class HubSearch(ModelService):
     def _ask(self) -> None:
         query = self.state.query
         limit = STEPS[self._step_index]
-        text = query.text.strip()
-        sort = query.sort
         self._work.replace(
-            lambda _job: self._hub().search_models(text, sort=sort, limit=limit, tag="mlx"),
+            lambda _job: self._hub().search_models(query.text.strip(), sort=query.sort, limit=limit),
             self._take,
             failed=self._fail,
         )
 
     def _take(self, answer: tuple[HubModel, ...]) -> None:
+        # The answer begins with the results that are visible; they keep their order, though the hub's may have changed.
         before = self.state.results
         known = {model.repository for model in before}
         results = (*before, *(model for model in answer if model.repository not in known))
@@ -172,7 +155,7 @@ class SearchFilters:
     def accepts(self, model: HubModel, machine: Machine | None) -> bool:
         """Return whether a model passes."""
         required = (self.quantization, self.licence, self.family)
-        if any(name and name != has for name, has in zip(required, _names(model), strict=True)):
+        if any(name and name != actual for name, actual in zip(required, _names(model), strict=True)):
             return False
         if self.max_bytes is not None and (model.weight_bytes is None or model.weight_bytes > self.max_bytes):
             return False
@@ -182,17 +165,21 @@ class SearchFilters:
 
 def choices_among(results: Iterable[HubModel]) -> tuple[list[str], ...]:
     """Return the quantisations, licences and families of models, the most frequent first."""
-    counters = [Counter(filter(None, names)) for names in zip(*map(_names, results), strict=True)] or [Counter()] * 3
-    return tuple(sorted(counter, key=lambda name: (-counter[name], name)) for counter in counters)
+    counters = (Counter[str](), Counter[str](), Counter[str]())
+    for model in results:
+        for counter, name in zip(counters, _names(model), strict=True):
+            counter[name] += 1
+    return tuple(sorted(filter(None, counter), key=lambda name: (-counter[name], name)) for counter in counters)
 
 
 def _names(model: HubModel) -> tuple[str, str, str]:
+    """Return what can be filtered by: quantisation, licence and family."""
     return model.quantization, model.licence, model.family
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDetails:
-    """The shown model, as far as it is known.
+    """The model whose details are visible, as far as they are known.
 
     Attributes:
         repository: The hub id.
@@ -228,7 +215,7 @@ class HubDetails(ModelService):
     """Fetches one model at a time.
 
     Attributes:
-        model: The shown model; None for none.
+        model: The model whose details are visible; None for none.
     """
 
     model: ModelDetails | None = None
@@ -255,7 +242,7 @@ class HubDetails(ModelService):
             self._fetch(self.model)
 
     def _fetch(self, model: ModelDetails) -> None:
-        """Fetch the missing parts of a model."""
+        """Fetch the details that are missing, and look again for the files on this machine."""
         self._work.replace(lambda job: self._fetched(job, model), self._set, failed=self._fail, on_progress=self._set)
 
     def _fetched(self, job: Job[ModelDetails], model: ModelDetails) -> ModelDetails:
@@ -299,69 +286,3 @@ def _with_files(details: ModelDetails, hub: HubModel) -> ModelDetails:
     here = cached.holds(fetched)
     older = not here and cached.commit_of("main") not in {"", hub.commit}
     return replace(details, files=fetched, problem="", here=here, older_here=older)
-
-
-def plain_card(card: str) -> str:
-    """Return a model card as plain Markdown, without HTML, front matter and images, which become their words."""
-    lines = _without_front_matter(card.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
-    parts: list[str] = []
-    prose: list[str] = []
-    closing = ""
-    for line in lines:
-        fence = _FENCE.match(line)
-        if closing:
-            parts.append(line)
-            if fence and fence[1].startswith(closing) and not line.strip().strip(closing[0]):
-                closing = ""
-        elif fence:
-            parts += [_plain_prose("\n".join(prose)), line]
-            prose = []
-            closing = fence[1]
-        else:
-            prose.append(line)
-    parts.append(_plain_prose("\n".join(prose)))
-    return _MANY_FEEDS.sub("\n\n", "\n".join(parts)).strip()
-
-
-def _without_front_matter(card: str) -> str:
-    text = card.removeprefix("\ufeff").lstrip("\n")
-    end = text.find("\n---", 3) if text.startswith("---\n") else -1
-    return text if end < 0 else text[end + 4 :].partition("\n")[2]
-
-
-def _plain_prose(prose: str) -> str:
-    if "<" not in prose and "[" not in prose:
-        return prose
-    prose = _without(prose, *_COMMENT)
-    for name in _HIDDEN:
-        prose = _without(prose, f"<{name}", f"</{name}>")
-    prose = _SPLIT_TAG.sub(lambda tag: tag[0].replace("\n", " "), prose)
-    lines = [_plain_line(line) for line in prose.split("\n")]
-    return _EMPTY_LINK.sub("", "\n".join(lines))
-
-
-def _plain_line(line: str) -> str:
-    if "<" not in line and "![" not in line:
-        return line
-    # Every other part is code.
-    parts = _CODE_SPAN.split(line)
-    plain = "".join(
-        part if index % 2 else _TAG.sub(_text_of, _IMAGE.sub(r"\1", part)) for index, part in enumerate(parts)
-    )
-    # four spaces at the beginning would be code
-    return plain if plain == line else "\n".join(part.strip() for part in plain.split("\n"))
-
-
-def _text_of(tag: re.Match[str]) -> str:
-    return (_CLOSING if tag[1] else _OPENING).get(tag[2].lower(), tag[0])
-
-
-def _without(text: str, start: str, end: str) -> str:
-    """Return a text without what lies between two marks; one that is never closed stays."""
-    lower = text.lower()
-    parts = []
-    index = 0
-    while (begins := lower.find(start, index)) >= 0 and (ends := lower.find(end, begins)) >= 0:
-        parts.append(text[index:begins])
-        index = ends + len(end)
-    return "".join([*parts, text[index:]])

@@ -1,4 +1,8 @@
-"""Which suggested models fit this machine, and the larger model to offer instead of the default one."""
+"""Which suggested models fit this machine, and the larger model to offer instead of the default one.
+
+The default model is small, so that it runs everywhere. A banner offers a larger one until the person has loaded another
+model or declined.
+"""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     from rdchat.hub.downloads.download import Download
     from rdchat.services.models.window_services import Models
 
-# A Mac of 16 GB may report a little less.
+# A Mac of 16 GB may report a little less memory than this share of that.
 _ALMOST = 0.97
 _LOADABLE = {Fit.FITS, Fit.TIGHT}
 # Models with a chat template whose names say that they were not made to answer.
@@ -33,9 +37,10 @@ def suggested_fit(suggestion: Suggestion, machine: Machine) -> Fit | None:
 
 def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
     """Return the suggestions for the largest size of memory that fit a machine, the best first."""
-    held_gb = machine.memory.total_bytes / _ALMOST / 2**30
-    here = (each for each in suggestions() if each.memory_gb <= held_gb or each.memory_gb == 8)
-    fitting = [each for each in here if suggested_fit(each, machine) in _LOADABLE]
+    memory_gb = machine.memory.total_bytes / _ALMOST / 2**30
+    # Those for 8 GB, the least memory of the list, are tried on every machine.
+    candidates = (each for each in suggestions() if each.memory_gb <= memory_gb or each.memory_gb == 8)
+    fitting = [each for each in candidates if suggested_fit(each, machine) in _LOADABLE]
     best = max((each.memory_gb for each in fitting), default=0)
     return tuple(each for each in fitting if each.memory_gb == best)
 
@@ -107,7 +112,7 @@ class LargerModel(QObject):
         memory.changed.connect(self._decide)
 
     def decline(self) -> None:
-        """Offer none any more, in later starts neither."""
+        """Offer none any more, also after the next start."""
         self._settings.change_values(larger_model_declined=True)
         self._decide()
 
@@ -125,7 +130,7 @@ class LargerModel(QObject):
         self._search.finish_work()
 
     def _look(self) -> None:
-        """Find out about models and memory; not before the default model is there, as that imports MLX."""
+        """Find out about models and memory, which is unknown until the default model is loaded, as that imports MLX."""
         if self._may_offer:
             self._search.search_folders(self._settings.values.models_folder)
             if self._memory.now is None:

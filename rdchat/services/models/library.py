@@ -1,4 +1,8 @@
-"""The models on this machine, the drafters for a chosen one, and what the hub has for it."""
+"""The models on this machine, the drafters for a chosen one, and what the hub has for it.
+
+`Library` is about this machine. `HubDrafters` and `PartSearch` ask the hub, for drafters and for the parts that a copy
+of a model lacks. All live on the main thread, and search on threads of their own.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,13 +26,18 @@ from rdchat.services.models.fit import Model
 from rdchat.services.models.service_base import Find, ModelService, ModelSources
 from rdchat.work.job import Job
 
+# The card in the folder of a drafter that was trained here has a table, whose rows begin with a setup, the number of
+# prompts, and the tokens per target call.
 _CARD = "card.md"
 _MAX_BYTES = 200_000
 _ROW = re.compile(r"\| (W\d+ L\d+(?: \+ lookup)?) \| \d+ \| (\d+\.\d+) \|")
 
 
 class Library(ModelService):
-    """The models on this machine, the drafters that fit one, and those of the chosen one.
+    """The models on this machine, the drafters that fit them, and how the loaded one drafts.
+
+    The models window shows two models: the one whose details are open (`match`, `advice`), and the one whose drafters
+    the Drafters page lists (`chosen`). The latter is the loaded model unless the person chose another one.
 
     Args:
         sources: Read models.
@@ -57,18 +66,21 @@ class Library(ModelService):
         self.pace = controller.plain_pace
         self._search = FolderSearch(lambda chosen: tuple(sources.models(chosen)), self)
         self._search.changed.connect(self.changed)
-        # A model, the heads that fit it, and the measured time of its calls by rows, in plain steps.
+        # For one model: the results are it, the heads that fit it, and the measured time of its calls by rows, in
+        # plain steps.
         self._heads = FolderSearch(self._fitting_heads, self)
         self._heads.changed.connect(self._on_heads)
-        # The drafters that fit the chosen model.
-        self._matches = FolderSearch(sources.drafters, self)
-        # A model that was chosen though it is not loaded.
+        # The drafters that fit the chosen model, if that is not the loaded one.
+        self._drafters_of_other = FolderSearch(sources.drafters, self)
+        # The chosen model, if that is not the loaded one.
         self._other: ModelCard | None = None
         slot.loaded.connect(self._on_loaded)
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self._on_model)
-        for changed in (drafting.changed, self.changed, self._matches.changed):
+        for changed in (drafting.changed, self.changed, self._drafters_of_other.changed):
             changed.connect(self.drafters_changed)
+
+    # The models on this machine
 
     @property
     def models(self) -> tuple[ModelCard, ...]:
@@ -95,33 +107,10 @@ class Library(ModelService):
         self._drafting.look_for_drafters()
         self._look_for_chosen()
 
-    def _look_for_chosen(self) -> None:
-        if self._other is not None:
-            self._matches.search_folders(self._other.path)
-
-    def match(self, model: ModelCard) -> None:
-        """Find the drafter heads that fit a model; `drafters_listed` follows, or not if another model is matched."""
-        if self._heads.results and self._heads.results[0] == model:
-            self._on_heads()
-        self._heads.search_folders(model)
-
-    def _fitting_heads(self, model: ModelCard) -> tuple[ModelCard, tuple[ModelCard, ...], Mapping[int, float]] | None:
-        heads = self._sources.drafters(model.path)
-        return None if heads is None else (model, heads, self._sources.calls(model.path) or {})
-
-    def _on_heads(self) -> None:
-        model, heads, _ = self._heads.results
-        unfit = {each.model for each in self._drafting.drafters if each.problem} if self.is_loaded(model) else set()
-        self.drafters_listed.emit(model, tuple(head for head in heads if head.model not in unfit))
-
-    def advice(self, model: ModelCard, heads: Sequence[ModelCard], published: Sequence[HubModel] | None) -> DraftAdvice:
-        """Return what would make the matched model faster; see `draft_advice`."""
-        used = self.settings.draft_model or self.settings.drafter if self.is_loaded(model) else None
-        smaller = draft_models(model, self.models)
-        advice = draft_advice(model, self._heads.results[2], heads, smaller, published, used=used)
-        if advice.action is DraftAction.USE and not self.is_loaded(model):
-            return replace(advice, text=f"{advice.text} Load the model to use it.", action=DraftAction.NONE)
-        return advice
+    def hide_model(self, model: ModelCard) -> None:
+        """Take a model off the list at once, before it is looked for again."""
+        self._search.results = tuple(other for other in self.models if other != model)
+        self.changed.emit()
 
     def is_loaded(self, model: ModelCard) -> bool:
         """Return whether a model is the one that answers."""
@@ -136,15 +125,44 @@ class Library(ModelService):
         """Return whether a model is loaded or being loaded."""
         return self.is_loaded(model) or self.is_loading(model)
 
-    def hide_model(self, model: ModelCard) -> None:
-        """Take a model off the list at once, before it is looked for again."""
-        self._search.results = tuple(other for other in self.models if other != model)
-        self.changed.emit()
-
     def _on_loaded(self) -> None:
         """Search again after a load, since it is known now what the model verifies."""
         if self.looked:
             self.search_again()
+
+    # The heads that fit one of them, and advice on drafting with it
+
+    def match(self, model: ModelCard) -> None:
+        """Find the drafter heads that fit a model; `drafters_listed` follows, or not if another model is matched."""
+        if self._heads.results and self._heads.results[0] == model:
+            self._on_heads()
+        self._heads.search_folders(model)
+
+    def _fitting_heads(self, model: ModelCard) -> tuple[ModelCard, tuple[ModelCard, ...], Mapping[int, float]] | None:
+        """Find what `_heads` has; on its thread."""
+        heads = self._sources.drafters(model.path)
+        return None if heads is None else (model, heads, self._sources.calls(model.path) or {})
+
+    def _on_heads(self) -> None:
+        """Emit the heads, without those that the loaded model turned out not to take."""
+        model, heads, _ = self._heads.results
+        unfit = {each.model for each in self._drafting.drafters if each.problem} if self.is_loaded(model) else set()
+        self.drafters_listed.emit(model, tuple(head for head in heads if head.model not in unfit))
+
+    def advice(self, model: ModelCard, heads: Sequence[ModelCard], published: Sequence[HubModel] | None) -> DraftAdvice:
+        """Return what would make a model faster, after `drafters_listed` for it; see `draft_advice`."""
+        used = self.settings.draft_model or self.settings.drafter if self.is_loaded(model) else None
+        smaller = draft_models(model, self.models)
+        advice = draft_advice(model, self._heads.results[2], heads, smaller, published, used=used)
+        if advice.action is DraftAction.USE and not self.is_loaded(model):
+            return replace(advice, text=f"{advice.text} Load the model to use it.", action=DraftAction.NONE)
+        return advice
+
+    # The chosen model: the loaded one, unless the person chose another to see its drafters
+
+    @property
+    def chosen(self) -> ModelCard | None:
+        return self._other or self.loaded
 
     @property
     def loaded(self) -> ModelCard | None:
@@ -156,10 +174,6 @@ class Library(ModelService):
         return ModelCard(info.name, self._slot.chosen or "", "", info.path, weights_bytes=weights, is_loaded=True)
 
     @property
-    def chosen(self) -> ModelCard | None:
-        return self._other or self.loaded
-
-    @property
     def dtype(self) -> str:
         """The precision that the loaded model was asked for in."""
         return self._slot.dtype.value
@@ -167,12 +181,12 @@ class Library(ModelService):
     @property
     def others(self) -> tuple[ModelCard, ...]:
         """Installed models that are not the loaded one."""
-        return tuple(each for each in self.models if each.can_be_loaded and not self._is_chosen_or_loaded(each))
+        return tuple(each for each in self.models if each.can_be_loaded and not self._is_loaded_by_name(each))
 
     def choose_model(self, model: ModelCard | None) -> None:
         """Show the drafters of another model; None shows the loaded one's."""
         self._other = None
-        if model is not None and not self._is_chosen_or_loaded(model):
+        if model is not None and not self._is_loaded_by_name(model):
             self._other = model
             self._look_for_chosen()
         self.drafters_changed.emit()
@@ -182,12 +196,34 @@ class Library(ModelService):
         if self._other is not None:
             self._slot.load_model(self._other.model or None)
 
+    def _is_loaded_by_name(self, model: ModelCard) -> bool:
+        """Return whether a model is the one that answers, by its name or by its folder."""
+        info = self._slot.info
+        return info is not None and (
+            model.model in {self._slot.chosen, info.name, str(info.path)} or self.is_loaded(model)
+        )
+
+    def _look_for_chosen(self) -> None:
+        """Search for the drafters of a chosen model that is not loaded."""
+        if self._other is not None:
+            self._drafters_of_other.search_folders(self._other.path)
+
+    def _on_model(self) -> None:
+        """Follow the slot: a chosen model that is loaded now is no longer another one than the loaded one."""
+        if self._other is not None and self._is_loaded_by_name(self._other):
+            self._other = None
+        # Its drafters are unknown until the engine has started.
+        self._look_for_chosen()
+        self.drafters_changed.emit()
+
+    # Its drafters
+
     @property
     def fitting(self) -> tuple[ModelCard, ...]:
         """The drafters that may draft for the chosen model."""
         if self._other is not None:
             folder = self._other.path
-            return tuple(each for each in self._matches.results if each.fits_surely and each.path != folder)
+            return tuple(each for each in self._drafters_of_other.results if each.fits_surely and each.path != folder)
         return tuple(each for each in self._drafting.drafters if not each.problem)
 
     @property
@@ -206,11 +242,19 @@ class Library(ModelService):
         unfit = () if model.is_smaller_model else self.unfit
         return next((each.problem for each in unfit if each.model == model.id), "")
 
+    # How the loaded model drafts, and others would
+
+    @property
+    def settings(self) -> DraftSettings:
+        """How the loaded model drafts now."""
+        return self._drafting.settings
+
     def use(self, drafter: str, *, is_model: bool = False) -> None:
         """Make the loaded model draft with a drafter head, or with a smaller model."""
-        changed_settings = self._settings_with(drafter, is_model)
-        keeps = self.settings.mode in {Mode.AUTO, changed_settings.mode}
-        self._drafting.change(replace(changed_settings, mode=self.settings.mode if keeps else Mode.AUTO))
+        settings = self._settings_with(drafter, is_model)
+        # The automatic mode uses it where that is faster.
+        mode = settings.mode if settings.mode is self.settings.mode else Mode.AUTO
+        self._drafting.change(replace(settings, mode=mode))
 
     def race(self, drafter: str, *, is_model: bool = False) -> None:
         """Ask for a race with a drafter head, or with a smaller model."""
@@ -232,11 +276,6 @@ class Library(ModelService):
         if changed_drafts != settings.drafts:
             self._settings.change(replace(settings, drafts=changed_drafts))
 
-    @property
-    def settings(self) -> DraftSettings:
-        """How the loaded model drafts now."""
-        return self._drafting.settings
-
     def uses(self, model: Model) -> bool:
         """Return whether the loaded model drafts with a drafter head, or with a smaller model."""
         if model.card is not None:
@@ -245,7 +284,7 @@ class Library(ModelService):
 
     def is_used(self, model: ModelCard) -> bool:
         """Return whether the loaded model drafts with a drafter: the chosen one, else the one made for the model."""
-        used = self._drafting.settings.drafter
+        used = self.settings.drafter
         option = self._drafting.option(Mode.DRAFTER)
         if used is None and option is not None and option.available:
             used = option.source
@@ -254,26 +293,17 @@ class Library(ModelService):
     def targets_of(self, drafter: ModelCard) -> list[str]:
         """Return the names of the models that a model or a drafter was chosen to draft for."""
         own = {drafter.model, str(drafter.path)} - {""}
-        drafts = ((each.model, each.draft) for each in self._settings.values.drafts)
-        chosen = ((name, draft.drafter if drafter.is_drafter else draft.draft_model) for name, draft in drafts)
-        return [name.rpartition("/")[2] for name, used in chosen if used in own]
+        targets = []
+        for each in self._settings.values.drafts:
+            used = each.draft.drafter if drafter.is_drafter else each.draft.draft_model
+            if used in own:
+                targets.append(each.model.rpartition("/")[2])
+        return targets
 
     def let_go(self, model: ModelCard) -> None:
         """Stop using a drafter that is about to be deleted."""
-        if self._drafting.settings.drafter in {model.model, str(model.path)}:
-            self._drafting.change(replace(self._drafting.settings, drafter=None))
-
-    def _is_chosen_or_loaded(self, model: ModelCard) -> bool:
-        info = self._slot.info
-        chosen = info is not None and model.model in {self._slot.chosen, info.name, str(info.path)}
-        return chosen or self.is_loaded(model)
-
-    def _on_model(self) -> None:
-        if self._other is not None and self._is_chosen_or_loaded(self._other):
-            self._other = None
-        # Its drafters are unknown until the engine has started.
-        self._look_for_chosen()
-        self.drafters_changed.emit()
+        if self.settings.drafter in {model.model, str(model.path)}:
+            self._drafting.change(replace(self.settings, drafter=None))
 
 
 @cache
@@ -294,7 +324,7 @@ def figures_of(drafter: str) -> dict[str, float]:
 
 
 class HubDrafters(ModelService):
-    """Searches for one model at a time; asks nothing before `search_hub`.
+    """Searches the hub for drafters of one model at a time; asks nothing before `search_hub`.
 
     Attributes:
         model: The model that was searched for last; empty before that.
@@ -338,7 +368,7 @@ class HubDrafters(ModelService):
 
 
 class PartSearch(ModelService):
-    """Looks for one model at a time; asks nothing before `ask_hub`.
+    """Finds at the hub the part that a model lacks, one model at a time; asks nothing before `ask_hub`.
 
     Args:
         tokens: The person's tokens.
@@ -371,9 +401,10 @@ class PartSearch(ModelService):
             part: The part.
         """
         self._set(searching=True)
-        find = self._find
         self._work.replace(
-            lambda _job: find(self._hub(), model, original, part), self._set, lambda error: self._set(None, error)
+            lambda _job: self._find(self._hub(), model, original, part),
+            self._set,
+            lambda error: self._set(None, error),
         )
 
     def forget_results(self) -> None:

@@ -1,4 +1,4 @@
-"""The Macs that can run a model together with this one."""
+"""The Macs that can run a model together with this one: adds, removes and checks them, on a thread."""
 
 from collections.abc import Callable
 from functools import partial
@@ -59,6 +59,7 @@ class Macs(QObject):
         self.changed.emit()
 
     def _others(self, host: Host) -> tuple[Host, ...]:
+        """Return the Macs other than one of this name."""
         return tuple(each for each in self.hosts if each.ssh != host.ssh)
 
     def check_mac(self, host: Host) -> None:

@@ -1,4 +1,7 @@
-"""Deletes models and drafters, restores them from the Trash, and verifies models, on threads."""
+"""Deletes models and drafters, restores them from the Trash, and verifies models, on threads.
+
+The rules are in `file_actions`; here they run beside the window, and the outcome is a signal.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""The base class of the models window's services, and the functions by which they read models and ask the device."""
+"""The base class of the models window's services, and the functions by which they read models and ask the device.
+
+The composition root gives these functions (`ModelSources`), so that services import no MLX.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """Training a drafter as widgets see it: start, pause, resume, and the result.
 
-The files of the window's one training outlast the app: its order, learning curve and result, in `training_folder`.
+The app has one training at a time, in a child process. Its files outlast the app, in `training_folder`: the record, the
+learning curve, and in the end the drafter and the result. The functions on top read, write and remove these files, on a
+thread; `TrainingControl` is the training on the main thread.
 """
 
 import json
@@ -35,11 +37,11 @@ from rdchat.work.child_process import ChildEndedError, ChildError, ChildProcess,
 from rdchat.work.job import CancelledError, Job
 
 _RECORD = "training.json"
-# Prefix of the name of data that is being removed.
+# Prefix of the name of training data that is being removed; it is removed even if the app is killed meanwhile.
 _REMOVED = "removed-"
 STOPPED_WITH_THE_APP = "It stopped when rdchat quit."
 _GO_ON = "Resume it to continue where it stopped. If it stops again, close other apps to free memory."
-# Each training has its own: one that failed would fail again with the same seed.
+# Each training has a seed of its own below this: one that failed would fail again with the same seed.
 _SEEDS = 2**31
 # Seconds to save in on a pause, and when the app is quit.
 _PAUSE_S = 20.0
@@ -91,11 +93,10 @@ def read_training() -> StoredTraining | None:
 
     Where the app ended between taking the drafter and removing the rest, the rest is removed now.
     """
-    try:
-        record = plain(TrainingRecord, json.loads((training_folder() / _RECORD).read_bytes()))
-    except (OSError, ValueError, TypeError):
+    record = _stored(TrainingRecord, _RECORD)
+    if record is None:
         return None
-    comparison = _comparison()
+    comparison = _stored(Comparison, RESULT)
     if comparison is not None and not (training_folder() / DRAFTER).exists():
         with suppress(OSError, RdchatError):
             remove_training(record)
@@ -156,6 +157,7 @@ def remove_training(record: TrainingRecord) -> None:
 
 
 def _points() -> list[CurvePoint]:
+    """Return the learning curve, without damaged lines."""
     points: list[CurvePoint] = []
     with suppress(OSError):
         for line in (training_folder() / CURVE).read_bytes().splitlines():
@@ -164,14 +166,16 @@ def _points() -> list[CurvePoint]:
     return points
 
 
-def _comparison() -> Comparison | None:
+def _stored[Kind: (TrainingRecord, Comparison)](kind: type[Kind], name: str) -> Kind | None:
+    """Return what a JSON file of the training holds; None if it is missing or damaged."""
     try:
-        return plain(Comparison, json.loads((training_folder() / RESULT).read_bytes()))
+        return plain(kind, json.loads((training_folder() / name).read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
 
 
 def _trainings() -> Path:
+    """Return the folder of the data of all trainings, also those of the command line."""
     return paths.cache_dir() / "training"
 
 
@@ -242,6 +246,7 @@ class TrainingControl(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
+        # The thread for the files.
         self._side = BackgroundWork("training's files", self)
         self._main = MainThread(self)
         self._child: ChildProcess | None = None
@@ -255,6 +260,7 @@ class TrainingControl(QObject):
         self.problem = ""
         self.hint = ""
         self.data_bytes = 0
+        # Whether the process waits between two steps, as a reply is being written.
         self._held = False
         self._side.do(read_training, self._on_read)
 
@@ -321,7 +327,7 @@ class TrainingControl(QObject):
         self._main.refuse_calls()
 
     def _take_child(self) -> ChildProcess | None:
-        """Return the process and listen to it no more."""
+        """Return the process, if there is one, and ignore what it still reports."""
         child = self._child
         self._child = None
         self._job = None
@@ -342,9 +348,10 @@ class TrainingControl(QObject):
         if self.state is not TrainingState.STARTING or self.record is None:
             return
         if isinstance(questions, RdchatError):
-            hint = (
-                "Discard this training, and start one without your chats." if "--" in questions.hint else questions.hint
-            )
+            hint = questions.hint
+            # It is a hint for the command line, with an option.
+            if "--" in hint:
+                hint = "Discard this training, and start one without your chats."
             self._fail(questions.message, hint)
             return
         self._child = ChildProcess("training")
@@ -418,8 +425,10 @@ class TrainingControl(QObject):
         self.progress = None
         self.points = []
         self.comparison = None
-        problem, hint = (outcome.message, outcome.hint) if outcome is not None else ("", "")
-        self._set_state(TrainingState.NOTHING, problem, hint)
+        if outcome is None:
+            self._set_state(TrainingState.NOTHING)
+        else:
+            self._set_state(TrainingState.NOTHING, outcome.message, outcome.hint)
 
     def _keep(self, **values: object) -> None:
         """Change the record on disk; the training itself reports a full disk."""

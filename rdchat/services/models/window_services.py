@@ -24,7 +24,7 @@ from rdchat.services.models.training_control import TrainingControl
 
 
 class Models(QObject):
-    """The models window's services; built when the window is first asked for.
+    """The models window's services; built when the window is first asked for. Lives on the main thread.
 
     Args:
         controller: Has the loaded model, the settings, the drafters and the remote servers.
@@ -46,8 +46,8 @@ class Models(QObject):
         memory: DeviceMemory | None = None,
     ) -> None:
         super().__init__(parent)
-        self.slot = controller.model_slot
         slot = controller.model_slot
+        self.slot = slot
         settings = controller.settings
         self.remote = controller.remote
         self.problem = sources.problem
@@ -67,7 +67,7 @@ class Models(QObject):
             happened.connect(self.memory.ask_again)
         self.here = FolderSearch(downloaded_repositories, self)
         self.removal.removed.connect(self._on_removed)
-        # Deletes the model that is being unloaded.
+        # Deletes the model that is being unloaded, once that is done.
         self._after_unload: Callable[[], None] | None = None
         slot.unloaded.connect(self._on_unloaded)
         slot.failed.connect(self._on_load_failed)
@@ -124,8 +124,7 @@ class Models(QObject):
     def was_searched(self) -> bool:
         """Whether the hub was asked for drafters of the chosen model."""
         chosen = self.library.chosen
-        searched = self.hub_drafters.model
-        return chosen is not None and bool(searched) and searched == chosen.name
+        return chosen is not None and self.hub_drafters.model == chosen.name
 
     def with_download(self, model: Model) -> Model:
         """Return a model of the hub with its download; it is installed if that is complete."""

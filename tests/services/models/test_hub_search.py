@@ -8,7 +8,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.endpoint import HOST_VARIABLE, Tokens
-from rdchat.services.models.hub_search import STEPS, HubDetails, HubQuery, HubSearch, ModelDetails, plain_card
+from rdchat.services.models.card_text import plain_card
+from rdchat.services.models.hub_search import STEPS, HubDetails, HubQuery, HubSearch, ModelDetails
 from tests.hub.downloads.downloading import NAME, download, small_files
 from tests.hub.hub_server import Fault, HubServer
 
