@@ -263,11 +263,19 @@ class Listing(Sequence[Row]):
         return None
 
     def chat_near(self, conversation_id: int, by: int) -> Conversation | None:
-        """Return the next chat below a chat, or for -1 above it; the first one if that is not listed."""
-        here = self.index_of(("chat", conversation_id))
-        start = here + by if here is not None else 0 if by > 0 else -1
-        rows = (self[index] for index in range(start, len(self) if by > 0 else -1, by))
-        return next((row.conversation for row in rows if isinstance(row, ChatRow)), None)
+        """Return the next chat below a chat, or above it if `by` is -1; None at the end of the list.
+
+        A chat that has no row, such as a new one, counts as above the first row.
+        """
+        start = self.index_of(("chat", conversation_id))
+        if start is None:
+            start = -1
+        indices = range(start + 1, len(self)) if by > 0 else range(start - 1, -1, -1)
+        for index in indices:
+            row = self[index]
+            if isinstance(row, ChatRow):
+                return row.conversation
+        return None
 
 
 def chats_listing(spans: ChatSpans, folders: Sequence[Folder], now: float) -> Listing:
