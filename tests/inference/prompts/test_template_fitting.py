@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -35,6 +35,30 @@ CALL = ToolCall("ls", '{"p": "/"}', "toolu_01")
 
 def said(*turns: tuple[Role, str]) -> tuple[ChatMessage, ...]:
     return tuple(ChatMessage(*turn) for turn in turns)
+
+
+def system_first(messages: Sequence[ChatMessage]) -> bool:
+    return all(message.role is not S for message in messages[1:])
+
+
+def in_strict_turns(messages: Sequence[ChatMessage]) -> bool:
+    roles = [message.role for message in messages if message.role is not S]
+    return system_first(messages) and all(role is (A if at % 2 else U) for at, role in enumerate(roles))
+
+
+def without_system(messages: Sequence[ChatMessage]) -> bool:
+    return all(message.role is not S for message in messages)
+
+
+@pytest.mark.parametrize("takes", [system_first, in_strict_turns, without_system])
+@given(roles=some.lists(some.sampled_from([S, U, A]), min_size=1, max_size=8))
+def test_every_order_fits_each_kind_of_template_and_no_text_is_lost(
+    takes: Callable[[Sequence[ChatMessage]], bool], roles: list[Role]
+) -> None:
+    messages = said(*((role, f"text-{at}.") for at, role in enumerate(roles)))
+    fit = next(each for each in fitted(messages) if takes(each))
+    text = "\n".join(message.content for message in fit)
+    assert re.findall(r"text-\d\.", text) == [message.content for message in messages]
 
 
 def test_a_conversation_that_fits_is_left_as_it_is() -> None:
