@@ -130,7 +130,7 @@ class Reply:
         self.message = replace(self.message, made_with=replace(made_with, sampling=sampling))
         return sampling
 
-    def end_reply(self, end: ReplyEnd | None = None, model: ModelInfo | None = None) -> None:
+    def end_reply(self, end: ReplyEnd | None, model: ModelInfo | None = None) -> None:
         """End as the engine reports; without `end` it was stopped before the engine had it.
 
         The engine's final text counts; of a continued reply it knows the last part.
@@ -250,18 +250,17 @@ class ReplyRecorder(QObject):
             reply.conversation = conversation
             reply.saved_text = stored.text
 
-    def append_text(self, reply: Reply, tokens: Sequence[TokenEvent], written_at: float | None = None) -> None:
-        """Append what was written from `written_at` on, by default just now; it is stored soon."""
+    def append_text(self, reply: Reply, tokens: Sequence[TokenEvent], written_at: float) -> None:
+        """Append what was written from `written_at` on; it is stored soon."""
         reply.writing = True
         pieces = [piece for token in tokens for piece in token.pieces]
         written = reply.undecided + "".join(token.text for token in tokens)
         reply.undecided = written[sum(len(piece.text) for piece in pieces) :]
         if not pieces:
             return
-        at = self.clock() if written_at is None else written_at
-        reply.grow(pieces, at)
+        reply.grow(pieces, written_at)
         if reply.unsaved_since is None:
-            reply.unsaved_since = at
+            reply.unsaved_since = written_at
         left_s = reply.unsaved_since + _SAVE_AFTER_S - self.clock()
         if self.trouble is not None:
             return

@@ -164,9 +164,7 @@ class AlternativesWindow(SideWindow):
         parent: The window stays in front of this one.
     """
 
-    def __init__(
-        self, controller: ChatController, message: Message, theme: Theme, parent: QWidget | None = None
-    ) -> None:
+    def __init__(self, controller: ChatController, message: Message, theme: Theme, parent: QWidget) -> None:
         super().__init__("Compare Versions", (1000, 680), (560, 360), parent)
         self._chat = controller.chat
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

@@ -265,16 +265,19 @@ class Composer(QWidget):
         margins = (LARGE, TIGHT, LARGE, MEDIUM)
         column(row(None, (self._frame, 1000), None, spacing=0), self.note, within=self, spacing=TIGHT, margins=margins)
         self.setFocusProxy(self.field)
+        theme.changed.connect(self.update)
+        self._connect()
+        self.refresh_button()
+
+    def _connect(self) -> None:
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._note_edit)
         # Later: it changes while the parts are laid out.
         self.field.height_changed.connect(self._spread, Qt.ConnectionType.QueuedConnection)
         self.field.noted.connect(self.show_note)
         self.field.focus_changed.connect(self.update)
-        theme.changed.connect(self.update)
         self.button.clicked.connect(self._press)
         self.later.clicked.connect(self._submit)
-        self.refresh_button()
 
     @property
     def text(self) -> str:

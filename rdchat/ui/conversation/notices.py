@@ -198,6 +198,9 @@ class Notices(QObject):
         self._put_away = False
         # The step that can be undone.
         self._offered: Step | None = None
+        # The question whether a chat may go to a remote server.
+        self._question: QMessageBox | None = None
+        chat = controller.chat
         slot = controller.model_slot
         slot.failed.connect(self._show_failure)
         slot.unload_started.connect(self._show_unloaded)
@@ -208,18 +211,15 @@ class Notices(QObject):
         controller.borrowed.changed.connect(self._show_borrowed)
         controller.chats.order.undo_offered.connect(self._offer_undo)
         controller.chats.conversations_changed.connect(self._end_offer)
-        controller.chat.opened.connect(self._on_opened)
+        chat.opened.connect(self._on_opened)
         controller.context.changed.connect(self._show_outgrown)
         controller.context.summary_progressed.connect(self._show_summary_progress)
-        controller.chat.files.changed.connect(self._show_outgrown)
+        chat.files.changed.connect(self._show_outgrown)
         controller.prompt_refused.connect(self._show_refused)
         controller.replies.sending_asked.connect(self._ask_to_send)
-        chat = controller.chat
         chat.project_taken.connect(self._show_project)
         for ended in (chat.opened, chat.options_changed, chat.message_added):
             ended.connect(lambda: self.area.close_banner("project"))
-        # The question whether a chat may go to a remote server.
-        self._question: QMessageBox | None = None
 
     def _show_project(self, folder: Folder) -> None:
         """Say what a chat that was moved has from its next question on; until then, and while that holds."""

@@ -84,23 +84,9 @@ class ProjectSheet(Sheet):
         self._folder = folder
         self._controller = controller
         self._models = models
-        project = folder.project
         self.instructions = text_field(5, _INSTRUCTIONS, "Instructions of the project", _INSTRUCTIONS_TIP)
-        self.instructions.setPlainText(project.instructions)
-        presets = [(each.name, each.id) for each in controller.settings.values.presets]
-        self.preset = choice_box("Preset of the project", "Options that you saved under a name.", letters=16)
-        fill_box(self.preset, [("Model's default", None), *presets], project.preset)
-        self.model = choice_box("Model of the project", _MODEL_TIP, letters=16)
-        self.offer_models()
-        self.tools = {each.name: QCheckBox(button_text(server_title(each.name))) for each in controller.servers.usable}
-        for name, box in self.tools.items():
-            box.setChecked(name in project.tools)
-        form = form_layout()
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        form.addRow("Preset", self.preset)
-        form.addRow("Model", self.model)
-        if self.tools:
-            form.addRow("Tools", column(*self.tools.values(), spacing=TIGHT))
+        self.instructions.setPlainText(folder.project.instructions)
+        form = self._build_form()
         self.files = _ProjectFiles(controller.model_slot, controller.settings)
         self.chips = PendingRow(theme)
         self.chips.setAccessibleName("Files of the project")
@@ -126,6 +112,26 @@ class ProjectSheet(Sheet):
         self.finished.connect(self._end_files)
         self.files.restore_files([(file, controller.replies.file_text(file)) for file in folder.files])
         self._show_files()
+
+    def _build_form(self) -> QFormLayout:
+        """Return the fields of the preset, the model and the tools."""
+        project = self._folder.project
+        presets = [(each.name, each.id) for each in self._controller.settings.values.presets]
+        self.preset = choice_box("Preset of the project", "Options that you saved under a name.", letters=16)
+        fill_box(self.preset, [("Model's default", None), *presets], project.preset)
+        self.model = choice_box("Model of the project", _MODEL_TIP, letters=16)
+        self.offer_models()
+        servers = self._controller.servers.usable
+        self.tools = {each.name: QCheckBox(button_text(server_title(each.name))) for each in servers}
+        for name, box in self.tools.items():
+            box.setChecked(name in project.tools)
+        form = form_layout()
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        form.addRow("Preset", self.preset)
+        form.addRow("Model", self.model)
+        if self.tools:
+            form.addRow("Tools", column(*self.tools.values(), spacing=TIGHT))
+        return form
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         event.setAccepted(bool(local_files(event.mimeData())))

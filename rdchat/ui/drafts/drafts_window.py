@@ -118,7 +118,7 @@ class TokenView(OfflineBrowser):
 
     # --- content
 
-    def show_trace(self, trace: ReplyTrace, cursor: int | None = None) -> None:
+    def show_trace(self, trace: ReplyTrace, cursor: int | None) -> None:
         """Show a trace.
 
         Args:
@@ -376,7 +376,7 @@ class DraftsWindow(SideWindow):
         self.tree_legend = small_text(theme, LEGENDS["Tree"])
         self.tree_legend.setContentsMargins(MEDIUM, 0, MEDIUM, SMALL)
         self._throttle = Throttle(self, lambda: self._load() if self.isVisible() else None)
-        self._lay_out(theme)
+        self._lay_out()
         self.tokens.looked_at.connect(lambda token: self.details.show_token(self._trace, token))
         self.tokens.cursor_moved.connect(self._show_round)
         for view in (self.tree, self.tokens):
@@ -384,7 +384,7 @@ class DraftsWindow(SideWindow):
         for changed in (traces.tokens_added, traces.trace_ended):
             changed.connect(self._on_tokens)
 
-    def _lay_out(self, theme: Theme) -> None:
+    def _lay_out(self) -> None:
         above = splitter(Qt.Orientation.Horizontal, (self.tokens, 600), (self.details, 240))
         above.setStretchFactor(0, 1)
         heading = row((self.heading, 1), self.previous, self.next, margins=(MEDIUM, SMALL, MEDIUM, 0))

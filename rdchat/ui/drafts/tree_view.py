@@ -337,7 +337,7 @@ class TreeView(QScrollArea):
         self.setBackgroundRole(QPalette.ColorRole.Base)
         set_tip(self, "Arrow keys go from step to step; with Shift they scroll.")
 
-    def show_tree(self, tree: RoundTree | None, description: str, nothing: str = "") -> None:
+    def show_tree(self, tree: RoundTree | None, description: str, nothing: str) -> None:
         """Show a round's tree, or the text `nothing`; a tree that is already shown keeps its scroll position."""
         self.setAccessibleDescription(description)
         if tree is None or tree is not self._tree:

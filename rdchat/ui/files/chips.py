@@ -238,7 +238,7 @@ class FileChip(Chip):
         margins = (2 * SMALL + _ICON, TIGHT, TIGHT if removable else SMALL, TIGHT)
         self._row = row((lines, 1), *ends, within=self, spacing=TIGHT, margins=margins)
 
-    def show_file(self, name: str, detail: str, color: str = "muted", *, tip: str = "") -> None:
+    def show_file(self, name: str, detail: str, color: str = "muted", *, tip: str) -> None:
         """Show a name and, in a colour of `Colors`, a line below it; `tip` has details for the tooltip."""
         self._name.setText(name)
         self._detail.show_text(detail, color)

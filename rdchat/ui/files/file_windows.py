@@ -122,7 +122,7 @@ class PictureView(QGraphicsView):
         self.viewport().setAutoFillBackground(False)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
-    def show_image(self, image: QImage, size: QSize, text: str = "") -> None:
+    def show_image(self, image: QImage, size: QSize, text: str) -> None:
         """Show an image as if it had a size in pixels; without one, show a text."""
         self.image = image
         self._size = size

@@ -331,15 +331,12 @@ class DraftControls(Section):
         set_tip(self.mode, _MODE_TIP)
         self.always = CalmComboBox()
         fill_box(self.always, [(_FASTEST, Mode.AUTO), *((mode.label, mode) for mode in DRAFTERS)])
-        self.explanation = self._add_text("muted")
+        self.explanation = self.insert_row(small_text(self.theme, "", "muted", selectable=True))
         self.explanation.setAlignment(Qt.AlignmentFlag.AlignTop)
         height = self.explanation.fontMetrics().lineSpacing() * _EXPLANATION_LINES
         # The text changes many times in a reply; the widgets below should not move.
         self.explanation.setMinimumHeight(height)
-        self.problem = self._add_text("warning")
-
-    def _add_text(self, color: str) -> ThemedLabel:
-        return self.insert_row(small_text(self.theme, "", color, selectable=True))
+        self.problem = self.insert_row(small_text(self.theme, "", "warning", selectable=True))
 
     def _build_forms(self) -> None:
         """Put the two drafters below the mode, and the other fields into the advanced settings."""

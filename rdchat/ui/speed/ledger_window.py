@@ -130,7 +130,7 @@ class LedgerWindow(SideWindow):
         figures: The rows of the last reply's figures that the speed panel does not show.
     """
 
-    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget) -> None:
         super().__init__("Speed Details", (700, 640), (480, 480), parent)
         ledger = controller.time_ledger
         drafting = controller.drafting

@@ -61,9 +61,7 @@ class Verdict(NamedTuple):
     color: str = "text"
 
 
-def verdict(
-    figures: Statistics, *, now: bool = False, training: bool = False, writing: bool = False, parameters: int = 0
-) -> Verdict:
+def verdict(figures: Statistics, *, now: bool, training: bool = False, writing: bool, parameters: int) -> Verdict:
     """Return what the figures mean.
 
     Args:

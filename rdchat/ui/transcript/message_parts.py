@@ -166,7 +166,7 @@ class MessageEditor(QWidget):
         self,
         text: str,
         theme: Theme,
-        parent: QWidget | None = None,
+        parent: QWidget,
         *,
         of_reply: bool = False,
         of_summary: bool = False,

@@ -67,7 +67,7 @@ def test_text_is_stored_as_soon_as_the_first_of_it_is_old_without_a_timer(
     for _ in range(200):
         clock.now += 0.033
         written.append(clock.now)
-        recorder.append_text(reply, [token("x")])
+        recorder.append_text(reply, [token("x")], recorder.clock())
         lost = written[len(stored(store, reply).text) :]  # by a kill now
         assert not lost or clock.now - lost[0] < 0.31
 
@@ -87,7 +87,7 @@ def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
 def test_the_last_text_is_stored_though_no_more_comes(
     recorder: ReplyRecorder, store: ConversationStore, reply: Reply, qtbot: QtBot
 ) -> None:
-    recorder.append_text(reply, [token("the last word")])
+    recorder.append_text(reply, [token("the last word")], recorder.clock())
     assert stored(store, reply).text == ""
     qtbot.waitUntil(lambda: stored(store, reply).text == "the last word")
 
@@ -108,7 +108,7 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
     with held_by_another_process(store.path):
         for _ in range(30):
             clock.now += 0.1
-            recorder.append_text(reply, [token("x")])
+            recorder.append_text(reply, [token("x")], recorder.clock())
         assert len(attempts) == 1
     assert recorder.trouble is not None
     recorder.save_texts()
@@ -121,7 +121,7 @@ def test_missing_text_is_counted_in_characters(
     recorder.append_text(reply, [token("x" * 34)], clock.now - 1)
     assert recorder.unsaved == []
     with held_by_another_process(store.path):
-        recorder.append_text(reply, [token("y" * 606)])
+        recorder.append_text(reply, [token("y" * 606)], recorder.clock())
         assert not recorder.save_texts()
         assert [(each.missing, len(each.message.text)) for each in recorder.unsaved] == [(606, 640)]
         reply.end_reply(end("x" * 30, FinishReason.STOP_STRING))
@@ -135,7 +135,7 @@ def test_unsaved_text_is_kept_in_a_rescue_file_until_the_store_takes_it(
 ) -> None:
     folder = store.path.parent
     rescue_file = RescueFile(recorder, folder)
-    recorder.append_text(reply, [token("Once upon a time\n")])
+    recorder.append_text(reply, [token("Once upon a time\n")], recorder.clock())
     store.rename_conversation(reply.message.conversation_id, "Land story")
     with held_by_another_process(store.path):
         recorder.end_replies()
@@ -169,7 +169,7 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     recorder = ReplyRecorder(store, StorageWatch())
     reply = begin(store, recorder)
     disk.fill()
-    recorder.append_text(reply, [token("word " * 50_000)])
+    recorder.append_text(reply, [token("word " * 50_000)], recorder.clock())
     recorder.end_replies()
     file = RescueFile(recorder, store.path.parent).write_replies()
     assert file is not None
@@ -188,7 +188,7 @@ def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
     reader = PartsReader()
     for piece in pieces:
         clock.now += 1.0
-        recorder.append_text(reply, [token(piece, *reader.add_text(piece))])
+        recorder.append_text(reply, [token(piece, *reader.add_text(piece))], recorder.clock())
     assert replace(reply.message.thinking, parts=()) == Thinking(begun=False, ms=3000.0, paired=True)
     reply.end_reply(end("".join(pieces), FinishReason.EOS))
     recorder.save_texts()
@@ -201,7 +201,7 @@ def test_a_thought_that_the_template_began_is_timed_from_its_first_word_and_surv
     reply.begin_thought()
     clock.now += 60.0  # reading the prompt
     for piece in ("I", " wonder"):
-        recorder.append_text(reply, [token(piece, is_thought=True)])
+        recorder.append_text(reply, [token(piece, is_thought=True)], recorder.clock())
         clock.now += 1.0
     recorder.save_texts()
     assert replace(stored(store, reply).thinking, parts=()) == Thinking(begun=True, ms=1000.0, paired=True)
@@ -212,9 +212,9 @@ def test_a_continued_thought_does_not_count_the_pause(
     recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, reply: Reply
 ) -> None:
     reply.begin_thought()
-    recorder.append_text(reply, [token("I", is_thought=True)])
+    recorder.append_text(reply, [token("I", is_thought=True)], recorder.clock())
     clock.now += 1.0
-    recorder.append_text(reply, [token(" wonder", is_thought=True)])
+    recorder.append_text(reply, [token(" wonder", is_thought=True)], recorder.clock())
     whole = told("I wonder", begun=True, ended=False)
     reply.end_reply(replace(end("I wonder", FinishReason.CANCELLED), told=whole))
     recorder.save_texts()
@@ -222,7 +222,7 @@ def test_a_continued_thought_does_not_count_the_pause(
     again = recorder.begin_reply(store.reopen_message(reply.message.id), NO_PROMPT, reply.conversation)
     reader = PartsReader(begun=True, before="I wonder")
     for piece in (" on", ".</think>Hello"):
-        recorder.append_text(again, [token(piece, *reader.add_text(piece))])
+        recorder.append_text(again, [token(piece, *reader.add_text(piece))], recorder.clock())
         clock.now += 2.0
     assert replace(again.message.thinking, parts=()) == Thinking(begun=True, ms=3000.0, paired=True)
     assert again.message.parts.answer == "Hello"

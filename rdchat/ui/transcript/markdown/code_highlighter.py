@@ -98,32 +98,33 @@ class GrowingCode:
 
         An open comment is yielded as one token up to the end.
         """
-        # Where the lines end that need not be read again: at the last line that a token begins.
-        settled = len(source)
-        stack = self._stack
-        if self._keeps_state:
-            settled = 0
-            self._comment_end = ""
-            context = LexerContext(source, 0, list(stack), len(source))
-            for position, kind, text in ExtendedRegexLexer.get_tokens_unprocessed(
-                cast(ExtendedRegexLexer, lexer), context=context
-            ):
-                if position and position == context.pos and source[position - 1] == "\n":
-                    settled = position
-                    stack = list(context.stack)
-                opening = next((sign for sign in self._comments if source.startswith(sign, position)), "")
-                wider = kind.split()
-                in_text = (Comment in wider or String in wider) and String.Regex not in wider
-                if opening and text and not in_text:
-                    # The lexer took the sign for something else, since the end is not written yet.
-                    self._comment_end = self._comments[opening]
-                    yield position, Comment, source[position:]
-                    break
-                yield position, kind, text
-            if not self._comment_end and len(self._again) > _MAX_AGAIN:
-                settled = len(source)
-        else:
+        if not self._keeps_state:
             yield from lexer.get_tokens_unprocessed(source)
+            self._begin += len(self._again)
+            self._again.clear()
+            return
+        # Where the lines end that need not be read again, and the state there: at the last line that a token begins.
+        settled = 0
+        stack = self._stack
+        self._comment_end = ""
+        context = LexerContext(source, 0, list(stack), len(source))
+        for position, kind, text in ExtendedRegexLexer.get_tokens_unprocessed(
+            cast(ExtendedRegexLexer, lexer), context=context
+        ):
+            if position and position == context.pos and source[position - 1] == "\n":
+                settled = position
+                stack = list(context.stack)
+            opening = next((sign for sign in self._comments if source.startswith(sign, position)), "")
+            wider = kind.split()
+            in_text = (Comment in wider or String in wider) and String.Regex not in wider
+            if opening and text and not in_text:
+                # The lexer took the sign for something else, since the end is not written yet.
+                self._comment_end = self._comments[opening]
+                yield position, Comment, source[position:]
+                break
+            yield position, kind, text
+        if not self._comment_end and len(self._again) > _MAX_AGAIN:
+            settled = len(source)
         settled_lines = source.count("\n", 0, settled)
         self._begin += settled_lines
         self._again = self._again[settled_lines:]
