@@ -145,7 +145,9 @@ class BenchmarkWindow(SideWindow):
 
     def ask_to_stop(self, question: str, answer: str, then: Callable[[], object]) -> None:
         """Ask whether to stop the running benchmark; if so, call `then`."""
-        text = "The benchmark is still running. Results so far stay here until you quit rdchat."
+        text = "Results so far stay here until you quit rdchat."
+        if self._benchmark.plan and self._benchmark.plan.streams:
+            text = "A race needs both replies, so this one is lost."
 
         def stop() -> None:
             self._benchmark.end_runs()
