@@ -46,7 +46,7 @@ SHAPES = [
 
 def file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Hi")
-    reader = FileReader(step_s=3.0)
+    reader = FileReader(Limits(3.0))
     with pytest.raises(FileRefusedError, match=r"a\.txt"):
         reader.read_file(tmp_path / "a.txt")
     reader.close()

@@ -1,7 +1,11 @@
-"""Files attached to messages, and the form of their text in the prompt.
+"""Files attached to messages: what is stored of one, its text in the prompt, and which part of a long one is sent.
 
-Of a file that is too long to send, a `Part` is sent instead: pages that the person chooses, or the passages that match
-the question best (`ranked`). A passage is a piece of at most `PASSAGE` characters.
+`FileReader` reads a file into a `ReadFile`. A message has an `AttachedFile` of it, without the text, which the store
+keeps by its digest. `block_of` writes a text into the prompt.
+
+The second half, from `PASSAGE` on, is about a file that is too long to send. A `Part` is sent instead: pages that the
+person chooses, or the passages that match the question best (`ranked`). A passage is a piece of at most `PASSAGE`
+characters. Nothing here opens a file.
 """
 
 import base64
@@ -26,7 +30,7 @@ MAX_FILES = 20
 MAX_MESSAGE_CHARACTERS = 2_000_000
 _MAX_IMAGES_BYTES = 100_000_000
 _LONGEST_NAME = 120
-# Normalizing takes as long as the square of a letter's marks.
+# A longer name is cut before it is normalized, which takes as long as the square of a letter's marks.
 _LONGEST_READ = 1000
 
 
@@ -131,12 +135,12 @@ def too_large(files: Sequence[AttachedFile]) -> str:
 
 def full_text(file: ReadFile) -> str:
     """Return all of a file's text, with marks between pages."""
-    return pages_text(file, range(len(file.parts))) if file.paged else file.parts[0]
+    return _pages_text(file, range(1, len(file.parts) + 1)) if file.paged else file.parts[0]
 
 
-def pages_text(file: ReadFile, pages: range | list[int]) -> str:
-    """Return the text of some pages, counted from 0, each under its number; pages without text are left out."""
-    return "\n\n".join(f"[page {each + 1}]\n{file.parts[each]}" for each in pages if file.parts[each])
+def _pages_text(file: ReadFile, numbers: Sequence[int]) -> str:
+    """Return the text of some pages, counted from 1, each under its number; pages without text are left out."""
+    return "\n\n".join(f"[page {each}]\n{file.parts[each - 1]}" for each in numbers if file.parts[each - 1])
 
 
 def block_of(file: AttachedFile, text: str) -> str:
@@ -153,7 +157,7 @@ def block_of(file: AttachedFile, text: str) -> str:
 def printable_name(name: str) -> str:
     """Return a file's name on one line of limited length, in printable characters, with its ending."""
     if name.isascii() and name.isprintable() and 0 < len(name) <= _LONGEST_NAME and "  " not in name:
-        # This is true for nearly all of the hundreds of files in a long chat.
+        # A long chat has hundreds of files, and nearly all names need nothing more.
         return name.strip() or "file"
     if len(name) > 2 * _LONGEST_READ:
         name = name[:_LONGEST_READ] + name[-_LONGEST_READ:]
@@ -163,12 +167,14 @@ def printable_name(name: str) -> str:
     return tidy if len(tidy) <= _LONGEST_NAME else f"{tidy[: _LONGEST_NAME - 21]}…{tidy[-20:]}"
 
 
+# Parts of files that are too long to send.
+
 # So many characters are some 300 tokens of English.
 PASSAGE = 1200
 _MAX_TERMS = 64
-# Normalizing takes as long as the square of a letter's marks.
+# Limited as a name is: see `_LONGEST_READ`.
 _LONGEST_QUESTION = 4000
-# More numbers are not listed one by one.
+# Of more numbers, or ranges of numbers, only the count is written.
 _MAX_NAMED = 12
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
 _BEST = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid"
@@ -216,7 +222,8 @@ def beginning(file: ReadFile, characters: int) -> Part:
     text = full_text(file)
     if characters >= len(text):
         return Part(text)
-    end = max(text.rfind("\n", characters * 9 // 10, characters), 0) or characters
+    line_end = text.rfind("\n", characters * 9 // 10, characters)
+    end = line_end if line_end > 0 else characters
     percent = max(end / len(text) * 100, 0.01)
     share = f"{percent:.1g}" if percent < 1 else f"{min(round(percent), 99)}"
     return Part(text[:end].rstrip(), f"the first {share}% of it")
@@ -227,8 +234,7 @@ def pages(file: ReadFile, chosen: Iterable[int]) -> Part:
     numbers = sorted({each for each in chosen if 1 <= each <= len(file.parts)})
     if len(numbers) == len(file.parts):
         return all_of(file)
-    named = named_numbers("page", numbers, len(file.parts))
-    return Part(pages_text(file, [each - 1 for each in numbers]), named)
+    return Part(_pages_text(file, numbers), f"{numbers_text('page', numbers)} of {len(file.parts)}")
 
 
 def parsed_pages(text: str, count: int) -> list[int] | None:
@@ -259,9 +265,8 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
     In scripts without spaces each letter is a word, and pairs of letters are looked for. Words that most passages have,
     such as `of`, count only where the question has no others.
     """
-    all_terms = (
-        term for word in _WORD.findall(_comparable(question[:_LONGEST_QUESTION])) for term in _terms(word.lower())
-    )
+    words = _WORD.findall(_comparable(question[:_LONGEST_QUESTION]))
+    all_terms = (term for word in words for term in _terms(word.lower()))
     terms = list(dict.fromkeys(all_terms))[:_MAX_TERMS]
     if not terms:
         return []
@@ -273,9 +278,9 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
         spaced = (_UNSPACED.sub(lambda run: f" {' '.join(run[0])} ", _comparable(each.text)) for each in passages)
         rows = ((index, text.encode("utf-8", "replace").decode()) for index, text in enumerate(spaced))
         connection.executemany("INSERT INTO passages (rowid, text) VALUES (?, ?)", rows)
-        counts = {word: connection.execute(_COUNT, (f'"{word}"',)).fetchone()[0] for word in terms}
-        telling = [word for word, count in counts.items() if count <= max(len(passages) // 2, 1)]
-        query = " OR ".join(f'"{word}"' for word in telling if counts[word]) or " OR ".join(f'"{w}"' for w in terms)
+        counts = {term: connection.execute(_COUNT, (f'"{term}"',)).fetchone()[0] for term in terms}
+        rare = [term for term, count in counts.items() if 0 < count <= max(len(passages) // 2, 1)]
+        query = " OR ".join(f'"{term}"' for term in rare or terms)
         best = connection.execute(_BEST, (query,)).fetchall()
     return [row[0] for row in best]
 
@@ -298,26 +303,27 @@ def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> Part:
     """Return passages in the file's order, with neighbours joined, each with its number and page."""
     indices = sorted(set(chosen))
     text = "\n\n".join(_run_text(passages, run) for run in _runs(indices))
-    return Part(text, named_numbers("passage", [each + 1 for each in indices], len(passages)))
+    return Part(text, f"{numbers_text('passage', [each + 1 for each in indices])} of {len(passages)}")
 
 
-def named_numbers(noun: str, numbers: Sequence[int], count: int) -> str:
-    """Return `page 3 of 90`, `pages 1 to 4 and 7 of 90`; for many, only their number: `40 passages of 300`."""
+def numbers_text(noun: str, numbers: Sequence[int]) -> str:
+    """Return `page 3`, or `pages 1 to 4 and 7`, of sorted numbers; of many, only how many they are: `40 pages`."""
     names = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in _runs(numbers)]
     if len(names) > _MAX_NAMED:
-        return f"{len(numbers)} {noun}s of {count}"
+        return f"{len(numbers)} {noun}s"
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{noun if len(numbers) == 1 else f'{noun}s'} {listed} of {count}"
+    return f"{noun if len(numbers) == 1 else f'{noun}s'} {listed}"
 
 
 def _runs(numbers: Sequence[int]) -> list[list[int]]:
-    """Return sorted numbers as lists of consecutive ones."""
-    # Among consecutive numbers, the distance to the place in the list is the same.
-    groups = groupby(enumerate(numbers), lambda placed: placed[1] - placed[0])
+    """Return sorted numbers as lists of consecutive ones: 1, 2, 3, 7 as 1 to 3, and 7."""
+    # Number minus index is the same for all of a run, and larger for the next run.
+    groups = groupby(enumerate(numbers), lambda indexed: indexed[1] - indexed[0])
     return [[number for _, number in group] for _, group in groups]
 
 
 def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
+    """Return the text of consecutive passages, by their indices, under a line with their numbers and pages."""
     number = f"passage {run[0] + 1}" if len(run) == 1 else f"passages {run[0] + 1} to {run[-1] + 1}"
     first = passages[run[0]].page
     last = passages[run[-1]].page
@@ -326,7 +332,7 @@ def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
 
 
 def _cut(text: str) -> list[str]:
-    """Split a text into pieces of at most `PASSAGE` characters."""
+    """Split a text into pieces of at most `PASSAGE` characters; a piece ends in the second half of these if it can."""
     pieces: list[str] = []
     index = 0
     while index < len(text):

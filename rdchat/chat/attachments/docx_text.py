@@ -1,9 +1,13 @@
-"""Reads a DOCX: mammoth makes HTML of it, and silently drops each element that it does not know, with the words in it.
+"""Reads a DOCX: mammoth makes HTML of it, `html_to_text` makes text of that.
 
-So an element with words becomes one that mammoth reads through, unless the structure needs it; equations, headers and
-the like are replaced or collected first, and lists and headings get the numbers that Word shows. Each word is marked,
-and the note names what did not arrive. Elements are matched by their local names, since Word has two sets of
-namespaces.
+mammoth silently drops each element that it does not know, with the words in it. So `DocxParts` changes the XML first. A
+part is one XML file in the DOCX, such as `word/document.xml`.
+- An element around a text becomes one that mammoth reads through, unless it is part of the structure.
+- Equations, ruby, tracked changes and the like become plain text. Headers, footers and drawings are collected.
+- Items of lists and headings get the numbers that Word shows (`ListNumbers`).
+- Each piece of text gets a mark with its index. One that is not in mammoth's HTML shows a loss, which the note names.
+
+Elements are matched by their local names, since Word has two sets of namespaces. `file_reader` calls it in its child.
 """
 
 import io
@@ -24,7 +28,7 @@ _MAX_STYLES = 32
 _MAX_BYTES = 256 << 20
 # The tree of a part takes some twenty times as much memory.
 _MAX_XML_BYTES = 32 << 20
-# Levels of elements in each other.
+# Levels of elements in each other that mammoth can read: it calls itself for each.
 _DEEPEST = 500
 _PICTURES = "word/media/"
 # Endings of members without text.
@@ -32,18 +36,21 @@ _WORDLESS = ".xml", ".rels", ".bin", ".odttf", "/"
 _DAMAGED = "{name} is damaged or not a DOCX file.", "Open it in Word or Pages and save it again."
 _LARGE = "{name} is too large for rdchat.", "Save the part that you need as a separate file."
 _NOTES = {"footnote", "endnote", "comment"}
+# Names of the root elements of parts: those that mammoth reads, and those whose text is collected, with its label.
 _TEXT_ROOTS = {"document", "footnotes", "endnotes", "comments"}
 _SIMPLE_ROOTS = {"hdr": "Header", "ftr": "Footer"}
-# Building blocks, and a second copy of a diagram's words.
+# Word shows neither of these: building blocks, and a second copy of a diagram's words.
 _UNSEEN_ROOTS = {"glossaryDocument", "drawing"}
+# Elements that keep their names, because mammoth needs them.
 _STRUCTURE = _TEXT_ROOTS | _NOTES | {"body", "p", "r", "t", "tbl", "tr", "tc", "hyperlink", "sdt", "sdtContent"}
 _BREAKS = {"br": "br", "cr": "br", "ptab": "tab"}
-# Marks made of characters that no text has: around the index of a piece of text, and around the label of a list item.
+# Marks made of characters that XML cannot contain: around the index of a piece of text, and around the label of a list
+# item, which mammoth's HTML has at the beginning of the item.
 _WORD = re.compile("\ufdd0([0-9]+)\ufdd1")
 _ITEM = re.compile("<li>\ufdd2([^\ufdd3]*)\ufdd3")
 _SIGNS = {"∑": r"\sum", "∏": r"\prod", "∫": r"\int", "∮": r"\oint", "\u0302": r"\hat", "\u0303": r"\tilde",
           "\u0304": r"\bar", "\u0305": r"\bar", "\u20d7": r"\vec", "\u0307": r"\dot", "\u0308": r"\ddot"}  # fmt: skip
-# TeX by elements of Office Math.
+# TeX of the elements of Office Math. The gaps are the names of elements inside, and what `_tex` adds to them.
 _TEX = {
     "f": r"\frac{{{num}}}{{{den}}}", "rad": r"\sqrt{degree}{{{e}}}", "bar": r"\overline{{{e}}}",
     "sSup": "{base}{scripts}", "sSub": "{base}{scripts}", "sSubSup": "{base}{scripts}", "sPre": "{{}}{scripts}{e}",
@@ -65,30 +72,36 @@ class ListNumbers:
 
     def __init__(self, parts: Iterable[Element]) -> None:
         self.is_sure = True
-        self._named = {
-            (name, own): each for root in parts for each in root for name, own in attributes_of(each).items()
+        # The definitions of lists and styles, by the name and value of each of their attributes, such as their ids.
+        self._definitions = {
+            (name, value): each for root in parts for each in root for name, value in attributes_of(each).items()
         }
+        # The last number at each depth, by the id of the abstract list: several lists may count on from one another.
         self._counts: dict[str, dict[str, int]] = defaultdict(dict)
         self._begun: set[str] = set()
 
     def next_label(self, paragraph: Element) -> str | None:
-        """Return the number before a paragraph, such as `3.` or `(a)`; None where it has none, or a bullet."""
-        use, depth = self._list_of(paragraph)
-        number = self._named.get(("numId", use))
-        if number is None:
+        """Return the number before a paragraph, such as `3.` or `(a)`; None where it has none, or a bullet.
+
+        A list of Word refers to an abstract list, which has a level for each depth, and may override its levels.
+        """
+        list_id, depth = self._list_of(paragraph)
+        own_list = self._definitions.get(("numId", list_id))
+        if own_list is None:
             return None
-        counted = value_of(number, "abstractNumId")
-        shared = self._named.get(("abstractNumId", counted), number)
-        changed = number.iterfind("{*}lvlOverride/{*}lvl")
-        levels = {attributes_of(each).get("ilvl", "0"): each for each in (*shared.iterfind("{*}lvl"), *changed)}
+        abstract_id = value_of(own_list, "abstractNumId")
+        abstract_list = self._definitions.get(("abstractNumId", abstract_id), own_list)
+        overrides = own_list.iterfind("{*}lvlOverride/{*}lvl")
+        all_levels = (*abstract_list.iterfind("{*}lvl"), *overrides)
+        levels = {attributes_of(each).get("ilvl", "0"): each for each in all_levels}
         level = levels.get(depth)
         if level is None or value_of(level, "numFmt") == "bullet":
             self.is_sure &= level is not None
             return None
-        counts = self._counts[counted]
-        if use not in self._begun:
-            self._begun.add(use)
-            for each in number.iterfind("{*}lvlOverride/{*}startOverride/.."):
+        counts = self._counts[abstract_id]
+        if list_id not in self._begun:
+            self._begun.add(list_id)
+            for each in own_list.iterfind("{*}lvlOverride/{*}startOverride/.."):
                 counts[attributes_of(each)["ilvl"]] = _start(each, "startOverride") - 1
         counts[depth] = counts.get(depth, _start(level) - 1) + 1
         for deeper in [each for each in counts if each > depth]:
@@ -104,18 +117,18 @@ class ListNumbers:
 
     def _list_of(self, paragraph: Element) -> tuple[str, str]:
         """Return the list and the depth of a paragraph: its own, or those of its style."""
-        own: Element | None = paragraph
-        use = ""
+        element: Element | None = paragraph
+        list_id = ""
         depth = ""
         style = value_of(paragraph, "pPr/{*}pStyle")
         for _ in range(_MAX_STYLES):
-            if own is None:
+            if element is None:
                 break
-            use = use or value_of(own, "pPr/{*}numPr/{*}numId")
-            depth = depth or value_of(own, "pPr/{*}numPr/{*}ilvl")
-            own = self._named.get(("styleId", style))
-            style = "" if own is None else value_of(own, "basedOn")
-        return use, depth or "0"
+            list_id = list_id or value_of(element, "pPr/{*}numPr/{*}numId")
+            depth = depth or value_of(element, "pPr/{*}numPr/{*}ilvl")
+            element = self._definitions.get(("styleId", style))
+            style = "" if element is None else value_of(element, "basedOn")
+        return list_id, depth or "0"
 
 
 def attributes_of(element: Element) -> dict[str, str]:
@@ -124,22 +137,23 @@ def attributes_of(element: Element) -> dict[str, str]:
 
 
 def value_of(element: Element, path: str, default: str = "") -> str:
-    """Return the value of a property below an element, or `default` without it."""
+    """Return the attribute `val` of the element at a path below another one, or `default` without that element."""
     result = element.find(f"{{*}}{path}")
     return default if result is None else attributes_of(result).get("val", "")
 
 
 def _start(level: Element, name: str = "start") -> int:
+    """Return the number with which a level of a list begins."""
     return attribute_number(value_of(level, name))
 
 
 @dataclass(slots=True)
 class DocxParts:
-    """Content that mammoth would drop from the parts of a DOCX.
+    """Changes the parts of a DOCX for mammoth, and collects what mammoth would drop. Used for all parts in order.
 
     Attributes:
         numbers: Counts the items of its lists.
-        extras: Texts of its headers, footers and drawings, each once.
+        extras: Texts of its headers, footers and drawings by their label, each once.
         pieces: Each piece of its text, marked in the part by its index here. A mark that mammoth drops shows a loss.
         has_changes: Whether changes are tracked.
     """
@@ -155,65 +169,72 @@ class DocxParts:
         # If mammoth needs this part, it refuses the file.
         if root is None:
             return xml
-        with_text: set[ElementTree.Element] = set()
-        # Inner ones come first.
+        kind = _name(root)
+        if kind in _UNSEEN_ROOTS:
+            return xml
+        with_text: set[Element] = set()
+        # Inner elements come first. Of alternatives for older versions of Word, the first with a text stays.
         for each in reversed(list(root.iter())):
             if _name(each) == "AlternateContent":
                 each[:] = [child for child in each if child in with_text][:1]
             if _name(each) == "t" or any(child in with_text for child in each):
                 with_text.add(each)
-        kind = _name(root)
-        if kind in _UNSEEN_ROOTS:
-            return xml
         if kind not in _TEXT_ROOTS:
             text = "\n".join(line for each in root.iter() if _name(each) in ("p", "v") and (line := _plain(each)))
             label = _SIMPLE_ROOTS.get(kind, "Drawing")
             if text:
                 self.extras[label][text] = None
             return xml
-        space = root.tag.rpartition("}")[0] + "}"
+        namespace = root.tag.rpartition("}")[0] + "}"
         waiting = [root]
         while waiting:
             parent = waiting.pop()
             for index, each in enumerate(parent):
-                self._prepare(parent, index, each, space)
-            # What an element was replaced by is not what was in it.
+                self._replace(parent, index, each, namespace)
+            # Read from the parent again: some of its elements were replaced.
             waiting += parent
-        self._open(root, space)
+        self._mark_texts(root, namespace)
         changed: bytes = ElementTree.tostring(root, "utf-8")
         return changed
 
-    def _prepare(self, parent: ElementTree.Element, index: int, each: ElementTree.Element, space: str) -> None:
-        """Replace or change one element, if mammoth would drop it."""
+    def _replace(self, parent: Element, index: int, each: Element, namespace: str) -> None:
+        """Replace or change one element, if mammoth would drop it or what it means."""
         name = _name(each)
         if name in ("oMath", "oMathPara"):
             mark = "$" if name == "oMath" else "$$"
-            parent[index] = _run(space, f"{mark}{_tex(each)}{mark}")
+            parent[index] = _run(namespace, f"{mark}{_tex(each)}{mark}")
         elif name == "ruby":
             texts = defaultdict(str, ((_name(child), _plain(child)) for child in each))
-            parent[index] = _run(space, f"{texts['rubyBase']}({texts['rt']})")
+            parent[index] = _run(namespace, f"{texts['rubyBase']}({texts['rt']})")
         elif name == "fldChar":
-            parent.insert(index + 1, _run(space, _chosen_entry(each)))
+            parent.insert(index + 1, _run(namespace, _chosen_entry(each)))
         elif name in ("ins", "del", "moveFrom", "moveTo"):
             self.has_changes = True
             if name == "del" and (text := _plain(each, "delText")):
-                parent[index] = _run(space, f"~~{text}~~")
+                parent[index] = _run(namespace, f"~~{text}~~")
+            # Moved text is shown where it went. mammoth would drop a row that its properties call deleted.
             elif name == "moveFrom" or _name(parent) == "trPr":
                 each.clear()
-                each.tag = f"{space}ins"
+                each.tag = f"{namespace}ins"
         elif name == "dstrike":
-            each.tag = f"{space}strike"
+            each.tag = f"{namespace}strike"
         elif name in _BREAKS:
-            each.tag = f"{space}{_BREAKS[name]}"
+            each.tag = f"{namespace}{_BREAKS[name]}"
             each.attrib.clear()
 
-    def _open(self, root: ElementTree.Element, space: str) -> None:
-        """Mark each piece of text, make mammoth read the elements around it, and insert the numbers of lists."""
+    def _mark_texts(self, root: Element, namespace: str) -> None:
+        """Mark each piece of text, rename the elements around it, and insert the numbers of list items.
+
+        mammoth reads what is in a `smartTag` as if the tag were not there. Paragraphs inside a run, as in a text box,
+        it reads only in a `pict`.
+        """
         parents = {child: parent for parent in root.iter() for child in parent}
-        opened = {root}
+        renamed = {root}
+        # The keys are in the document's order, so list items are counted in it.
         for each in list(parents):
             if _name(each) == "p" and (label := self.numbers.next_label(each)) is not None:
-                each.insert(each.find("{*}pPr") is not None, _run(space, f"\ufdd2{label}\ufdd3"))
+                # The properties of a paragraph stay first in it.
+                each.insert(each.find("{*}pPr") is not None, _run(namespace, f"\ufdd2{label}\ufdd3"))
             if _name(each) != "t":
                 continue
             text = each.text or ""
@@ -221,22 +242,23 @@ class DocxParts:
             self.pieces.append(text)
             has_paragraph = False
             element = each
-            while element not in opened:
-                opened.add(element)
+            # Outwards, up to an element that an earlier text has renamed.
+            while element not in renamed:
+                renamed.add(element)
                 name = _name(element)
                 parent = parents[element]
                 if name not in _STRUCTURE:
                     name = "pict" if has_paragraph and _name(parent) == "r" else "smartTag"
                 has_paragraph |= name == "p"
-                element.tag = f"{space}{name}"
+                element.tag = f"{namespace}{name}"
                 element = parent
 
 
 def docx_text(data: bytes, name: str) -> tuple[str, str]:
-    """Return the text and a note.
+    """Return the text of a DOCX in Markdown style, and a note for the person; empty if nothing was left out.
 
     Raises:
-        FileRefusedError: If it is damaged or too large.
+        FileRefusedError: If it is damaged or too large, or has no text.
     """
     import mammoth  # noqa: PLC0415  only the reading process needs it
 
@@ -253,15 +275,17 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     except Exception as error:
         raise refused(_DAMAGED, name) from error
     present = set(_WORD.findall(result.value))
+    # An item gets the number that Word shows as its label; one without a number has a bullet.
     html = _ITEM.sub(r'<li label="\1">', _WORD.sub("", result.value)).replace("<li>", '<li label="-">')
     body = html_to_text(html.replace("\ufdd2", "").replace("\ufdd3", " "))
     headers, footers, drawings = (
         [f"{kind}: {text}" for text in parts.extras[kind]] for kind in ("Header", "Footer", "Drawing")
     )
     text = "\n\n".join(each for each in (*headers, body, *drawings, *footers) if each.strip())
-    inner = [each[5:] for each in members if not each.startswith(_PICTURES) and not each.endswith(_WORDLESS)]
-    numbered = enumerate(parts.pieces)
-    lost = [word for number, word in numbered if str(number) not in present and re.search(r"\w", word)]
+    others = (each for each in members if not each.startswith(_PICTURES) and not each.endswith(_WORDLESS))
+    inner = [each.removeprefix("word/") for each in others]
+    indexed = enumerate(parts.pieces)
+    lost = [piece for index, piece in indexed if str(index) not in present and re.search(r"\w", piece)]
     has_signs_lost = any("unsupported character" in each.message for each in result.messages)
     notes = {
         "Its pictures were left out.": any(each.startswith(_PICTURES) for each in members),
@@ -279,7 +303,7 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
 
 
 def _prepared(archive: zipfile.ZipFile, name: str) -> tuple[bytes, DocxParts]:
-    """Return a DOCX without pictures for mammoth to read, and the content that mammoth would drop.
+    """Return a DOCX of changed parts for mammoth to read, without pictures, and what was collected from the parts.
 
     Entities cannot grow without end: expat, which parses all parts, limits them.
 
@@ -303,7 +327,7 @@ def _prepared(archive: zipfile.ZipFile, name: str) -> tuple[bytes, DocxParts]:
     return copy.getvalue(), parts
 
 
-def _parsed(xml: bytes) -> ElementTree.Element | None:
+def _parsed(xml: bytes) -> Element | None:
     """Return the root of a part; None if it is damaged, or nested deeper than mammoth reads."""
     try:
         root = ElementTree.fromstring(xml)  # noqa: S314  expat limits entities
@@ -315,26 +339,27 @@ def _parsed(xml: bytes) -> ElementTree.Element | None:
     return None if level else root
 
 
-def _name(element: ElementTree.Element) -> str:
+def _name(element: Element) -> str:
+    """Return an element's name without its namespace."""
     return element.tag.rpartition("}")[2]
 
 
-def _run(space: str, text: str) -> ElementTree.Element:
-    """Return a run with a text."""
-    run = ElementTree.Element(f"{space}r")
-    ElementTree.SubElement(run, f"{space}t").text = text
+def _run(namespace: str, text: str) -> Element:
+    """Return a run, which is Word's element for a stretch of text, with a text."""
+    run = Element(f"{namespace}r")
+    ElementTree.SubElement(run, f"{namespace}t").text = text
     return run
 
 
-def _chosen_entry(field: ElementTree.Element) -> str:
-    """Return the entry that a field shows which is an old drop-down list."""
+def _chosen_entry(field: Element) -> str:
+    """Return the entry that is chosen in a field of a form that is an old drop-down list; empty for other fields."""
     entries = [attributes_of(each).get("val", "") for each in field.iter() if _name(each) == "listEntry"]
     usual = value_of(field, "ffData/{*}ddList/{*}default", "0")
     chosen = attribute_number(value_of(field, "ffData/{*}ddList/{*}result", usual), len(entries))
     return "".join(entries[chosen:][:1])
 
 
-def _plain(element: ElementTree.Element, *more: str) -> str:
+def _plain(element: Element, *more: str) -> str:
     """Return the words of a paragraph, or of a value in a chart; `more` names other elements of text."""
     parts = (
         "\t" if _name(each) == "tab" else each.text or ""
@@ -344,8 +369,8 @@ def _plain(element: ElementTree.Element, *more: str) -> str:
     return "".join(parts).strip()
 
 
-def _tex(element: ElementTree.Element) -> str:
-    """Return an equation, or a part of one, as TeX."""
+def _tex(element: Element) -> str:
+    """Return an equation, or a part of one, as TeX. An element without an entry in `_TEX` is what is in it."""
     if _name(element) == "t":
         return element.text or ""
     texts = [(_name(each), _tex(each)) for each in element if not _name(each).endswith("Pr")]

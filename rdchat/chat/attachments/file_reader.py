@@ -1,8 +1,9 @@
 """Reads attached files in a child process, `rdchat --child files`: both sides of its pipe.
 
-The child has limits of time and memory, so no file can block or crash the app. mammoth reads DOCX files, with headings,
-lists and tables; pypdf reads PDF files by page. A damaged file does no harm in the child: files are opened for reading
-only, and nothing is kept.
+`FileReader` is the app's side. The child has limits of time and memory, so no file can block or crash the app. In it,
+mammoth reads DOCX files, with headings, lists and tables; pypdf reads PDF files by page. What pypdf cannot decode it
+logs and leaves out, so the note for the person is made from its warnings. Files are opened for reading only, and
+nothing is kept.
 """
 
 import io
@@ -17,8 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, ReadFile, printable_name
-from rdchat.chat.attachments.kinds import NO_TEXT, decoded, kind_in_zip, kind_of, refused
+from rdchat.chat.attachments.attached_file import (
+    MAX_CHARACTERS,
+    FileKind,
+    FileRefusedError,
+    ReadFile,
+    numbers_text,
+    printable_name,
+)
+from rdchat.chat.attachments.kinds import IMAGE_REFUSAL, decoded, kind_in_zip, kind_of, refused
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import read_bytes
 from rdchat.work.child_process import ChildError, ChildProcess, Limits
@@ -28,9 +36,8 @@ from rdchat.work.served import serve
 if TYPE_CHECKING:
     import pypdf
 
-# Time limit for a page: one of a thousand drawings takes some seconds.
-_STEP_S = 30.0
-_MEMORY_BYTES = 1 << 30
+# The time is for opening a file, and for each page: one with a thousand drawings takes some seconds.
+_LIMITS = Limits(30.0, 1 << 30)
 _HINT = "The file may be damaged. Save it again in the app that made it, or choose another one."
 MAX_BYTES = 64 << 20
 _MAX_MEMBERS = 10_000
@@ -38,9 +45,9 @@ _TOO_LARGE = "Save the part that you need as a separate file."
 _EMPTY = "{name} is empty.", "Choose a file with text in it."
 _DAMAGED_ZIP = "{name} is damaged.", "Open it in the app that made it and save it again."
 _MAX_PAGES = 10_000
-_DAMAGED = "Open it in Preview and export it as a new PDF."
+_EXPORT_AGAIN = "Open it in Preview and export it as a new PDF."
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
-# These flags of fields are in PDF 32000-1, 12.7.4.
+# Flags of form fields (PDF 32000-1, 12.7.4): a push button, a radio button, and a field for a password.
 _BUTTON = 1 << 16
 _RADIO = 1 << 15
 _PASSWORD = 1 << 13
@@ -60,13 +67,12 @@ class FileReader:
     """Reads one file at a time, on the calling thread; the child starts with the first file.
 
     Args:
-        step_s: Time limit for opening a file, and for each of its pages.
-        memory_bytes: Memory limit of the child.
+        limits: Memory limit of the child, and time limit for opening a file and for each of its pages.
     """
 
-    def __init__(self, step_s: float = _STEP_S, memory_bytes: int = _MEMORY_BYTES) -> None:
+    def __init__(self, limits: Limits = _LIMITS) -> None:
         self._child = ChildProcess("files")
-        self._limits = Limits(step_s, memory_bytes)
+        self._limits = limits
 
     def read_file(
         self,
@@ -104,6 +110,7 @@ class FileReader:
 
 
 def _file_of(name: str, answer: Any) -> ReadFile:
+    """Return the file from the child's answer; what is raised here makes the answer an error of the child."""
     texts = answer["texts"]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise TypeError("no texts")
@@ -156,12 +163,12 @@ def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tupl
             "Recognise the text in another app and save the result, or attach its pages as images.",
         )
     if unreadable:
-        notes.append(f"{_pages_text(unreadable)} could not be read.")
+        notes.append(f"{numbers_text('page', unreadable).capitalize()} could not be read.")
     if empty:
         verb = "has" if len(empty) == 1 else "have"
-        notes.append(f"{_pages_text(empty)} {verb} no text, perhaps pictures.")
+        notes.append(f"{numbers_text('page', empty).capitalize()} {verb} no text, perhaps pictures.")
     if is_damaged or doubtful:
-        where = "The file" if is_damaged else _pages_text(doubtful)
+        where = "The file" if is_damaged else numbers_text("page", doubtful).capitalize()
         reason = f" (pypdf: {log.first})" if log.first else ""
         notes.append(f"{where} may have signs that are wrong or missing{reason}.")
     return texts, " ".join(notes)
@@ -191,7 +198,7 @@ class _WarningLog(logging.Handler):
 
 
 def _outside_notes(reader: "pypdf.PdfReader") -> list[str]:
-    """Return a note for each place beside its pages where a PDF keeps what its app shows."""
+    """Return a note for each place beside its pages where a PDF keeps what its app shows: XFA forms, attached files."""
     catalog = reader.root_object
     form: dict[Any, Any] = _tried(lambda: dict(catalog["/AcroForm"]), {})  # type: ignore[call-overload]
     notes = []
@@ -220,9 +227,9 @@ def _opened(data: bytes, name: str) -> "pypdf.PdfReader":
         raise
     # Anything can be wrong in a foreign file.
     except Exception as error:
-        raise FileRefusedError(f"{name} is damaged or not a PDF file.", _DAMAGED) from error
+        raise FileRefusedError(f"{name} is damaged or not a PDF file.", _EXPORT_AGAIN) from error
     if not count:
-        raise FileRefusedError(f"{name} has no pages.", _DAMAGED)
+        raise FileRefusedError(f"{name} has no pages.", _EXPORT_AGAIN)
     if count > _MAX_PAGES:
         raise FileRefusedError(
             f"{name} has {count:,} pages, and rdchat reads at most {_MAX_PAGES:,}.", "Split it first."
@@ -270,22 +277,13 @@ def _name_signs(page: "pypdf.PageObject") -> None:
             continue
         names = font["/Encoding"]["/Differences"]
         for at, name in enumerate(names):
-            # Pages share fonts: letters that a page before has put there begin with no slash.
+            # Pages share fonts: the letters that this loop wrote for an earlier page have no slash.
             if not isinstance(name, NameObject) or not name.startswith("/") or name in adobe_glyphs:
                 continue
             letters = agl.toUnicode(name[1:])
-            # pypdf reads numbers in small letters, too.
+            # pypdf itself reads names such as `/u00e9`.
             if letters or not name.startswith("/u"):
                 names[at] = NameObject(letters or "\ufffd")
-
-
-def _pages_text(pages: list[int]) -> str:
-    """Return `Page 3`, or `Pages 3, 4 and 12`; only the first ones of many."""
-    if len(pages) == 1:
-        return f"Page {pages[0]}"
-    if len(pages) > 8:
-        return f"Pages {', '.join(map(str, pages[:6]))} and {len(pages) - 6} more"
-    return f"Pages {', '.join(map(str, pages[:-1]))} and {pages[-1]}"
 
 
 def _added_lines(page: "pypdf.PageObject") -> list[str]:
@@ -294,6 +292,7 @@ def _added_lines(page: "pypdf.PageObject") -> list[str]:
 
 
 def _lines(page: "pypdf.PageObject") -> Iterator[str]:
+    """Yield what `_added_lines` returns; anything may be wrong in a foreign file, and is raised."""
     annotations: Any = page.get("/Annots")
     for each in annotations.get_object() if annotations is not None else ():
         annotation = each.get_object()
@@ -355,7 +354,7 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
     data = _bytes_of(Path(path), name)
     kind = kind_of(data, name) or _kind_in_zip(data, name)
     if kind is FileKind.IMAGE:
-        raise refused(NO_TEXT, name)
+        raise refused(IMAGE_REFUSAL, name)
     if kind is FileKind.PDF:
         texts, note = pdf_texts(data, name, job.report_progress)
     else:

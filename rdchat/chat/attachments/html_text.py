@@ -1,7 +1,10 @@
 """Converts HTML and Jupyter notebooks to text in Markdown style. It runs and loads nothing.
 
-Of a notebook it takes the cells and what they showed, without the data of pictures. Numbers of list items have the
-forms of Word and of HTML.
+A page becomes a tree (`_TreeParser`), as a browser would make it where end tags are missing. Each element is inline, so
+its text goes on in a line, or gives blocks: paragraphs, lists, tables or code, between which an empty line stands. Of a
+notebook the cells and what they showed are taken, without the data of pictures.
+
+HTML of files, of notebooks and of `docx_text` is read here; numbers of list items have the forms of Word and of HTML.
 """
 
 import json
@@ -45,7 +48,7 @@ _ENDS = {
 }
 # Elements of an SVG whose text is shown.
 _DRAWN = {"text", "foreignobject"}
-# Content of deeper elements belongs to the last one.
+# The limit of elements in each other: what is in deeper ones belongs to the last one.
 _DEEPEST = 40
 _SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
 _BACKTICKS = re.compile("`{3,}")
@@ -57,7 +60,7 @@ def attribute_number(text: str, default: int = 0) -> int:
 
 
 def numeral(number: int, form: str) -> str:
-    """Return a number in a form; empty if it is too high for it, or the form is unknown."""
+    """Return a number in a form, such as `a`, `I` or `lowerRoman`; empty if it is too high, or the form is unknown."""
     if form in ("", "1", "decimal"):
         return str(number)
     numerals = _FORMS.get(form.lower().replace("upper", "lower"), [])
@@ -137,7 +140,10 @@ class _TreeParser(HTMLParser):
         return end
 
     def _end(self, tags: set[str], within: set[str], *, last: bool = False) -> None:
-        """End the first or last open element with one of `tags` inside the last open one with a tag of `within`."""
+        """End the first or last open element with one of `tags` inside the last open one with a tag of `within`.
+
+        What is open in that element ends too. Nothing happens without such an element.
+        """
         first = 0
         for index in range(len(self._open) - 1, 0, -1):
             if self._open[index].tag in tags:
@@ -157,6 +163,7 @@ def _blocks(children: Iterable[_Element | str]) -> list[str]:
     """Return the blocks among some children of an element: paragraphs, lists, tables and so on."""
     blocks: list[str] = []
     line = ""
+    # The empty list at the end completes the last paragraph.
     for part in (*_parts(children), []):
         if isinstance(part, str):
             line += part.lstrip(" ") if not line or line[-1] in " \n" else part
@@ -186,6 +193,7 @@ def _parts(children: Iterable[_Element | str]) -> Iterator[str | list[str]]:
 
 
 def _blocks_of(element: _Element) -> list[str]:
+    """Return the blocks of an element that is not inline."""
     tag = element.tag
     if tag in ("ul", "ol"):
         return ["\n".join(_items(element))]
@@ -234,15 +242,17 @@ def _code(element: _Element) -> Iterator[str]:
             yield child
         elif _is_visible(child):
             yield from _code(child)
-            yield "\n" * (child.tag in _BLOCKS | {"br", "li"})
+            if child.tag in _BLOCKS | {"br", "li"}:
+                yield "\n"
 
 
 def _rows(element: _Element) -> Iterator[str]:
     """Yield the lines of a table; a merged cell is followed, or stands above, empty ones."""
-    below: dict[int, int] = {}
+    # How many of the next rows a merged cell covers, by column.
+    covered: dict[int, int] = {}
     first = True
     for row in _elements(element, {"tr"} | _CELLS, {"table"}):
-        cells = _cells(row, below)
+        cells = _cells(row, covered)
         if cells:
             yield f"| {' | '.join(cells)} |"
             if first:
@@ -250,19 +260,20 @@ def _rows(element: _Element) -> Iterator[str]:
             first = False
 
 
-def _cells(row: _Element, below: dict[int, int]) -> list[str]:
+def _cells(row: _Element, covered: dict[int, int]) -> list[str]:
+    """Return the text of a row's cells, and empty ones where it is covered; count `covered` on to the next row."""
     cells: list[str] = []
 
     def fill_covered() -> None:
-        while below.get(len(cells), 0):
-            below[len(cells)] -= 1
+        while covered.get(len(cells), 0):
+            covered[len(cells)] -= 1
             cells.append("")
 
     for cell in _elements(row, _CELLS, {"table"}):
         fill_covered()
         text = " ".join("".join(_texts(cell)).split()).replace("|", "\\|")
         columns = cell.span("colspan")
-        below.update(dict.fromkeys(range(len(cells), len(cells) + columns), cell.span("rowspan") - 1))
+        covered.update(dict.fromkeys(range(len(cells), len(cells) + columns), cell.span("rowspan") - 1))
         cells += [text] + [""] * (columns - 1)
     if cells:
         fill_covered()
@@ -340,6 +351,7 @@ def notebook_text(text: str) -> tuple[str, str]:
 
 
 def _cell_blocks(cell: dict[str, Any]) -> Iterator[str]:
+    """Yield a cell's source and its outputs as Markdown; one of a damaged notebook raises any error."""
     source = "".join(cell["source"])
     yield fenced(source.strip("\n")) if cell["cell_type"] == "code" else source
     for output in cell.get("outputs", ()):

@@ -1,5 +1,8 @@
 """Recognises file formats by first bytes and name, refuses those that cannot be read, and decodes text files.
 
+The window asks `looks_readable` and `is_image` about files that are dropped; `file_reader` uses the rest in its child.
+A refusal is a pair of a message, with `{name}` for the file's name, and a hint.
+
 The encoding of a text that is not UTF-8 is guessed by how common its letters are. Libraries for this, such as
 charset-normalizer, guess wrong for short texts. Each candidate lists the letters of its languages, the commonest first.
 A letter of the text counts for a candidate by its rank, and against it if none of its languages has the letter.
@@ -30,7 +33,7 @@ _NAMES = {
 }
 # Some programs put a line before the mark of a PDF.
 _PDF_WITHIN = 1024
-NO_TEXT = "{name} is an image, not a text.", "Show it to a model with --image."
+IMAGE_REFUSAL = "{name} is an image, not a text.", "Show it to a model with --image."
 _SOUND = "{name} is audio or video, which rdchat cannot read.", "Type what is said."
 _PROGRAM = "{name} is a program, not a text.", "Choose its source code instead."
 _ARCHIVE = "{name} is an archive.", "Unpack it and choose files from it."
@@ -40,7 +43,7 @@ _PROTECTED = "{name} is protected by a password.", "Save a copy without a passwo
 _OLE = b"\xd0\xcf\x11\xe0"
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 # First bytes of files that cannot be read; a text may begin with the same letters.
-_NO_TEXT = (
+_REFUSED_BEGINNINGS = (
     ((b"ID3", b"\xff\xfb", b"OggS", b"fLaC", b"\x1aE\xdf\xa3"), _SOUND),
     ((b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ"), _PROGRAM),
     ((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!", b"\x28\xb5\x2f\xfd"), _ARCHIVE),
@@ -68,13 +71,15 @@ _MARKS = (
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _CHARSET_WITHIN = 4096
 _HEAD = 4096
-# \x1b sets colours in terminals, and logs keep it.
+# Control characters, without \x1b: it sets colours in terminals, and logs keep it.
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+# A file with a larger share of them is binary.
 _MAX_CONTROLS = 0.01
+# Bytes from which an encoding is guessed.
 _SAMPLE = 1 << 14
-# The score of the best candidate must be so much above that of Windows' Latin-1, and at least `_MIN`.
-_MARGIN = 0.25
+# A candidate needs this score (see `_score`), and so much more than that of Windows' Latin-1.
 _MIN = 0.25
+_MARGIN = 0.25
 # Punctuation and signs that count the same for every candidate.
 _SHARED = frozenset("“”‘’„‚‹›«»–—…•€°§©®™№·¿¡\u00a0、。，！？：；（）「」『』《》【】・ー")  # noqa: RUF001  punctuation in many scripts
 
@@ -126,6 +131,7 @@ def begins_as_image(head: bytes) -> bool:
 
 
 def _refuse_known(head: bytes, name: str) -> None:
+    """Raise FileRefusedError for a known format that cannot be read, by its first bytes."""
     if head.startswith(b"{\\rtf"):
         raise refused(_RTF, name)
     if _is_text(head):
@@ -133,7 +139,7 @@ def _refuse_known(head: bytes, name: str) -> None:
     # The containers of most films and sounds.
     if head[4:8] == b"ftyp" or head.startswith(b"RIFF"):
         raise refused(_SOUND, name)
-    for beginnings, refusal in _NO_TEXT:
+    for beginnings, refusal in _REFUSED_BEGINNINGS:
         if head.startswith(beginnings):
             raise refused(refusal, name)
     # A header's length in 64 bits is followed by JSON.
@@ -142,7 +148,10 @@ def _refuse_known(head: bytes, name: str) -> None:
 
 
 def _is_text(head: bytes) -> bool:
-    """Return whether a file is text although its first letters mean another format, such as `BM` or `MZ`."""
+    """Return whether a file is text although its first letters mean another format, such as `BM` or `MZ`.
+
+    Then the next bytes of that format are no text: they have control characters below the tab.
+    """
     return head[:2].isascii() and not any(byte < 9 for byte in head)
 
 
@@ -177,6 +186,7 @@ def decoded(data: bytes, name: str, is_html: bool = False) -> tuple[str, str]:
 
 
 def _decoded(data: bytes, name: str, *, is_html: bool) -> tuple[str, str]:
+    """Return what `decoded` does, before control characters and line ends are replaced."""
     for marks, encoding in _MARKS:
         if data.startswith(marks):
             text = data.decode(encoding, "replace")
@@ -221,9 +231,10 @@ def looks_readable(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoding:
-    """An encoding of which a text may be.
+    """An encoding that a text may have, from `encodings.toml`.
 
     Attributes:
+        codec: Its name in Python.
         name: Its name for people.
         letters: Letters of its languages, the commonest first.
         others: First and last of its rarer letters.
@@ -256,7 +267,7 @@ def guessed(data: bytes) -> tuple[str, str]:
     """
     text = data.decode("utf-8", "replace")
     wrong = text.count("\ufffd")
-    # A replacement character has three bytes.
+    # A replacement character has three bytes, so each adds two here; any other sequence adds one to three.
     if len(text.encode()) - len(text) > 3 * wrong:
         return text, "Some of its bytes are not UTF-8 and were replaced."
     first = re.search(rb"[\x80-\xff]", data)
@@ -265,6 +276,7 @@ def guessed(data: bytes) -> tuple[str, str]:
     scores = {each: _score(sample, each) for each in CANDIDATES}
     ordered = sorted(CANDIDATES, key=lambda each: -scores[each])
     best = ordered[0]
+    # Windows' Latin-1, the most common one.
     western = CANDIDATES[0]
     if scores[best] < max(_MIN, scores[western] + _MARGIN):
         best = western
@@ -275,33 +287,41 @@ def guessed(data: bytes) -> tuple[str, str]:
 
 
 def _score(sample: bytes, encoding: Encoding) -> float:
-    """Return the average weight of the characters beyond ASCII, from -1 to 1."""
+    """Return the average weight of the characters beyond ASCII, from -1 to 1; see `_weight`."""
+    # Incremental: the sample may end within a character.
     text = codecs.getincrementaldecoder(encoding.codec)("replace").decode(sample)
-    count = len(encoding.letters)
-    falling = 0.8 / count if encoding.letters[0].islower() else 0.0
-    weights = {letter: 1 - falling * rank for rank, letter in enumerate(encoding.letters)}
+    # In an alphabet the rarest letter weighs 0.2; in other scripts all that are listed weigh 1.
+    step = 0.8 / len(encoding.letters) if encoding.letters[0].islower() else 0.0
+    by_letter = {letter: 1 - step * rank for rank, letter in enumerate(encoding.letters)}
     spaced = f" {text} "
-    of_letters = [
-        _weight(spaced[index], letter, spaced[index + 2], weights, encoding)
+    weights = [
+        _weight(spaced[index], letter, spaced[index + 2], by_letter, encoding)
         for index, letter in enumerate(text)
         if letter > "\x7f"
     ]
-    return sum(of_letters) / max(len(of_letters), 1)
+    return sum(weights) / max(len(weights), 1)
 
 
-def _weight(before: str, letter: str, after: str, weights: dict[str, float], encoding: Encoding) -> float:
-    """Return the weight of a letter by its rank, less where its neighbours do not belong there."""
+def _weight(before: str, letter: str, after: str, by_letter: dict[str, float], encoding: Encoding) -> float:
+    """Return the weight of a letter by its rank, less where its neighbours do not belong there.
+
+    In a Latin alphabet, two accented letters are seldom side by side. In others, such as Cyrillic, no ASCII letter
+    stands beside a letter. In none does a capital follow a small letter, or a digit stand beside a letter.
+    """
     if letter in _SHARED:
         return 0.4
-    weight = weights.get(letter, weights.get(letter.lower(), -1.0))
+    weight = by_letter.get(letter, by_letter.get(letter.lower(), -1.0))
     if weight < 0 and encoding.others[0] <= letter <= encoding.others[1]:
         weight = 0.1
     if letter.lower() == letter.upper():
         # The script has no alphabet, so any neighbours fit.
         return weight
     if encoding.has_latin:
-        weight -= 0.5 * (before > "\x7f" and before.isalpha())
-    else:
-        weight -= (before.isalpha() and before <= "\x7f") or (after.isalpha() and after <= "\x7f")
-    is_odd = (letter.isupper() and before.islower()) or (letter == "ς" and after.isalpha())
-    return weight - (is_odd or before.isdigit() or after.isdigit())
+        if before > "\x7f" and before.isalpha():
+            weight -= 0.5
+    elif any(each.isalpha() and each.isascii() for each in (before, after)):
+        weight -= 1
+    is_final_inside = letter == "ς" and after.isalpha()
+    if (letter.isupper() and before.islower()) or is_final_inside or before.isdigit() or after.isdigit():
+        weight -= 1
+    return weight

@@ -9,7 +9,7 @@ from rdchat.chat.attachments.attached_file import (
     ReadFile,
     beginning,
     joined,
-    named_numbers,
+    numbers_text,
     pages,
     parsed_pages,
     passages_of,
@@ -107,9 +107,9 @@ def test_neighbours_are_joined_in_the_order_of_the_file() -> None:
 
 
 def test_many_numbers_are_counted() -> None:
-    assert named_numbers("passage", [3, 7, 12], 40) == "passages 3, 7 and 12 of 40"
-    assert named_numbers("page", [3], 40) == "page 3 of 40"
-    assert named_numbers("passage", list(range(1, 80, 2)), 300) == "40 passages of 300"
+    assert numbers_text("passage", [3, 7, 12]) == "passages 3, 7 and 12"
+    assert numbers_text("page", [3]) == "page 3"
+    assert numbers_text("passage", list(range(1, 80, 2))) == "40 passages"
 
 
 @pytest.mark.parametrize(

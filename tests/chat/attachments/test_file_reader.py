@@ -14,6 +14,7 @@ from rdchat.chat.attachments import attached_file, file_reader
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, ReadFile
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import CANDIDATES, decoded, guessed
+from rdchat.work.child_process import Limits
 from rdchat.work.job import Job
 from tests.chat.attachments.documents import docx, paragraph, pdf, table, zipped
 from tests.grids import share
@@ -28,7 +29,7 @@ ENTITIES = "<!DOCTYPE x [<!ENTITY a 'aaaaaaaaaa'>" + "".join(
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[FileReader]:
-    reader = FileReader(step_s=10.0, memory_bytes=300 << 20)
+    reader = FileReader(Limits(10.0, 300 << 20))
     yield reader
     reader.close()
 
@@ -324,7 +325,7 @@ def test_html_may_be_nested_as_deep_as_it_likes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_one_that_takes_for_ever_is_ended(tmp_path: Path) -> None:
     """The time limit itself, with a page that would be read in a minute."""
-    with closing(FileReader(step_s=0.01)) as reader:
+    with closing(FileReader(Limits(0.01))) as reader:
         assert "took longer" in Reading(reader, tmp_path).refusal("slow.pdf", pdf(["x" * 200_000] * 400)).message
 
 
