@@ -1,4 +1,8 @@
-"""Opens SQLite connections to the store: the writer's, and read-only ones."""
+"""Opens SQLite connections to the store, and turns SQLite's errors into messages for the person.
+
+`open_to_write` is for the writer's thread, `open_reader` for the other threads of the process that has the store open,
+and `reading` for commands in the terminal, while the app is open or not.
+"""
 
 import os
 import shutil
@@ -32,7 +36,8 @@ from rdchat.errors import StorageError, StorageFullError, StorageLockedError, fi
 type Rows = Callable[..., list[tuple[Any, ...]]]
 """Runs a statement with its parameters and returns all rows."""
 
-_SQLITES_OWN = 2**31 - 1  # SQLite may be built with a lower limit
+# SQLite takes its own limit of lengths where that is lower.
+_ANY_LENGTH = 2**31 - 1
 # Another program, such as a backup, may lock the file briefly.
 _BUSY_S = 0.25
 # A command in the terminal may lock the file for longer.
@@ -42,14 +47,14 @@ _ROOM_BYTES = 1 << 20
 _CHECK_FOLDER = "Check the permissions of its folder."
 _OPEN_ONCE = "Open the app once, then try again."
 _DAMAGED = "{path} is damaged.", "Quit rdchat and start it again: it keeps the damaged file and starts a new one."
-_CLOSED = "rdchat cannot open {path} for writing.", "Check the permissions of the file and its folder."
+_UNWRITABLE = "rdchat cannot open {path} for writing.", "Check the permissions of the file and its folder."
 # A message and a hint for each of SQLite's error codes.
 _MESSAGES = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_READONLY: _CLOSED,
-    sqlite3.SQLITE_CANTOPEN: _CLOSED,
-    sqlite3.SQLITE_PERM: _CLOSED,
+    sqlite3.SQLITE_READONLY: _UNWRITABLE,
+    sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
+    sqlite3.SQLITE_PERM: _UNWRITABLE,
     # Data can violate only one constraint: a message needs its chat.
     sqlite3.SQLITE_CONSTRAINT: ("This chat no longer exists.", "Choose another one, or start a new chat."),
     sqlite3.SQLITE_TOOBIG: (
@@ -95,7 +100,7 @@ def open_to_write(path: Path, *, in_memory: bool = False) -> tuple[sqlite3.Conne
 @contextmanager
 def any_length(connection: sqlite3.Connection) -> Iterator[None]:
     """Let migrations and the making of the index work with a text that is too long to be read elsewhere."""
-    longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
+    longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _ANY_LENGTH)
     try:
         yield
     finally:
@@ -209,6 +214,7 @@ def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
 
 
 def _make_safe(connection: sqlite3.Connection) -> None:
+    """Prepare any connection for a file that may be damaged or made by hand; writes nothing."""
     # A flipped bit in a text must not make a whole chat unreadable.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     add_functions(connection)
@@ -224,9 +230,9 @@ def add_functions(connection: sqlite3.Connection) -> None:
 
 def _connect_in_memory(address: str) -> sqlite3.Connection:
     """Open a database that all connections of this process to this address share, and that is on no disk."""
-    # Its readers wait for a writer, since it has no log.
+    # Readers wait for the writer, since a database in memory has no log.
     connection = sqlite3.connect(address, uri=True, timeout=_APP_BUSY_S, autocommit=True, check_same_thread=False)
-    # Neither is what a large sort would write to a temporary file.
+    # A large sort would write to a temporary file.
     connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 

@@ -28,12 +28,12 @@ from rdchat.files.atomic_file import FileLock
 from rdchat.files.privacy import private_folder
 from rdchat.work.job import Job, SerialThread, outcome_of
 
-# Bulk work checks for a waiting command at least this often.
+# Bulk work (`Database.run_bulk`) commits after this time, even if no command waits.
 _LONGEST_TURN_S = 0.05
 
 
 class ImageFolder:
-    """The folder beside a store's file. It is emptied when the store is opened and closed; any thread may use it.
+    """Copies of stored images in a folder beside the store's file, for as long as the store is open; from any thread.
 
     Args:
         database: The store's file.
@@ -104,10 +104,11 @@ class Database:
         self.on_notice: Callable[[Notice], object] = lambda _notice: None
         self.images = ImageFolder(path)
         self._reader: sqlite3.Connection | None = None
-        # From the writer: it brought the file back, and the reader still has the old one.
+        # The writer adds one when it has brought the file back: the opening thread must then open its reader again.
         self._notices: list[Notice] = []
         self._owner = threading.get_ident()
         self._closed = False
+        # Whether the writer has a connection; False while it opens the file, and for ever if that fails.
         self._is_open = False
         self._bulk: set[Job[Any]] = set()
         what = f"rdchat cannot make its folder {path.parent}"
@@ -209,14 +210,17 @@ class Database:
             self._bulk.discard(job)
             job.set_outcome(outcome)
 
+        # One transaction; the next turn waits behind the commands that came meanwhile.
         def turn(_turn: Job[Any]) -> None:
             outcome = outcome_of(
                 job, lambda _job: self._transact(lambda _connection: self._advance(steps)), "Bulk work"
             )
             if isinstance(outcome, RdchatError):
                 end(outcome)
-            elif outcome[0]:
-                end(outcome[1])
+                return
+            is_done, result = outcome
+            if is_done:
+                end(result)
             else:
                 self._thread.do(turn)
 
@@ -251,7 +255,7 @@ class Database:
 
     def _transact[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
         if not self._is_open:
-            # This raises the error of opening.
+            # Opening has failed: this raises its error.
             self._opening.result()
         with storage_errors(self.path):
             self._keep_file()
@@ -312,6 +316,7 @@ class Database:
             self._log = file_id(companion(self.path, "-wal"))
             return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The lock's file may be gone with the folder; another process could then lock a new one.
         if not self._lock.is_current():
             lost = self._lock
             self._lock = FileLock(companion(self.path, ".lock"))

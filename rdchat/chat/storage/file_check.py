@@ -1,4 +1,4 @@
-"""Checks whether a file can be used as rdchat's database, migrates it, moves others aside, and restores a lost one.
+"""Checks whether a file can be used as rdchat's database, migrates it, moves others aside, and writes a lost one again.
 
 A file may have been made by hand: views, triggers and generated columns are code that SQLite runs. So a schema that is
 not exactly what the migrations make is refused before any table is read. Nothing is ever overwritten.
@@ -40,7 +40,7 @@ WRITE_CHECK = """
 LONGEST_VALUE = 64 << 20
 """Largest size of one text or trace, in bytes; SQLite's own limit is 1 GB."""
 _LARGEST_COUNTER = 1 << 53
-# SQLITE_ERROR is included because this module's statements are right: where one fails, the file is wrong
+# Codes of errors that show a damaged file. SQLITE_ERROR is one: the statements here are right, so the file is wrong.
 _DAMAGE = {
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
@@ -55,7 +55,7 @@ _NUMBERS_OUT_OF_RANGE = f"""
         OR EXISTS (SELECT 1 FROM messages WHERE id > {LARGEST_ID})
         OR EXISTS (SELECT 1 FROM messages WHERE activated NOT BETWEEN 0 AND {_LARGEST_COUNTER})
 """
-# A value longer than `LONGEST_VALUE`, or an index of an unknown format, fails here instead of later.
+# Statements of every start: a value longer than `LONGEST_VALUE`, or an index of an unknown format, fails in the check.
 _READ_AT_EVERY_START = (
     "SELECT max(length(title)), max(length(system_prompt)), max(length(sampling)) FROM conversations",
     "SELECT max(length(text)) FROM messages WHERE status = 'streaming'",
@@ -158,12 +158,10 @@ def primary_code(error: sqlite3.Error) -> int:
 
 @cache
 def _fresh_schema(migrations: tuple[str, ...]) -> Mapping[tuple[str, str, str], str]:
-    connection = sqlite3.connect(":memory:", autocommit=True)
-    try:
+    """Return what `_schema` returns for a new database."""
+    with closing(sqlite3.connect(":memory:", autocommit=True)) as connection:
         migrate(connection, migrations)
         return _schema(connection)
-    finally:
-        connection.close()
 
 
 def _schema(connection: sqlite3.Connection) -> dict[tuple[str, str, str], str]:

@@ -30,10 +30,10 @@ _SIBLING_POSITION = f"""
 """
 MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_SIBLING_POSITION} FROM messages m WHERE id = ?"
 
-# The first message of each run (`MessageTree`), with its parent. An index covers this query and the next: the messages
-# of a long chat are spread over megabytes of the file.
+# The first message of each run (see `MessageTree`), with its parent. An index covers this query and the next: the
+# messages of a long chat are spread over megabytes of the file.
 _RUNS = "SELECT id, parent_id FROM messages WHERE conversation_id = ? AND parent_id IS NOT id - 1"
-# The second column is whether the cut only shortens results of tools.
+# The messages at which the prompt is cut, and whether the cut only shortens results of tools.
 CUTS = """
     SELECT id, context_cut LIKE '%"shortens":true%' FROM messages WHERE conversation_id = ? AND context_cut IS NOT NULL
 """
@@ -48,13 +48,13 @@ SIBLINGS = f"""
     WHERE m.id = ? ORDER BY s.id
 """
 NEXT_ACTIVATED = "SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE conversation_id = ?"
-# The message then ends the visible path.
+# Makes a message the end of the visible path.
 ACTIVATE = """
     UPDATE messages SET activated = (SELECT max(activated) + 1 FROM messages m
         WHERE m.conversation_id = messages.conversation_id) WHERE id = ?
 """
 
-# The parent is in another chat or missing, or its id is not smaller, as one in every cycle is not.
+# Messages whose parent is in another chat or missing, or has no smaller id: every cycle has one of these.
 _STRAYS = """
     SELECT m.id FROM messages m LEFT JOIN messages p ON p.id = m.parent_id
     WHERE m.parent_id IS NOT NULL AND (p.conversation_id IS NOT m.conversation_id OR m.parent_id >= m.id)
@@ -64,7 +64,7 @@ TRASH_DAYS = 30
 _DAY_S = 86_400.0
 # A date that expired this long ago is doubtful: the clock jumped, or the app was not opened.
 _DOUBTFUL_DAYS = 365
-# The parameters are a span from `MessageTree.below`.
+# Hides a span from `MessageTree.below`, which is the beginning of a run.
 _HIDE = f"""
     INSERT INTO deleted_messages (message_id, root_id, deleted_at)
     SELECT id, :root, :now FROM messages WHERE id = :first AND {NOT_DELETED}
@@ -72,6 +72,7 @@ _HIDE = f"""
         WHERE conversation_id = :chat AND parent_id >= :first AND parent_id < :end AND id = parent_id + 1
         AND {NOT_DELETED}
 """
+# The messages of a chat that were deleted by themselves, not with one above, the last deleted first.
 _ROOTS = """
     SELECT d.root_id FROM deleted_messages d JOIN messages m ON m.id = d.root_id
     WHERE d.message_id = d.root_id AND m.conversation_id = ? ORDER BY d.deleted_at DESC, d.root_id DESC
@@ -183,7 +184,7 @@ class DeletedMessage:
 
 
 class MessageTrash:
-    """Each command is one transaction. Methods raise StorageError as `ConversationStore` does.
+    """Deletes and restores messages; each method is one transaction. They raise StorageError as the store does.
 
     Args:
         database: The store's database.
@@ -279,6 +280,13 @@ def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> fl
 
 
 def _restore(connection: sqlite3.Connection, message_id: int, last_visible: Callable[[], int]) -> None:
+    """Restore a message and all that was deleted with it.
+
+    Args:
+        connection: The writer's.
+        message_id: The message.
+        last_visible: Returns the message that then ends the visible path; called once they are restored.
+    """
     if not connection.execute("DELETE FROM deleted_messages WHERE root_id = ?", (message_id,)).rowcount:
         raise StorageError("This message was deleted for good.", "Deleted messages are kept for 30 days.")
     connection.execute(ACTIVATE, (last_visible(),))

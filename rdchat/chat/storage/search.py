@@ -1,4 +1,10 @@
-"""Searches titles, messages, names of files and summaries for the words that a person types."""
+"""Searches titles, messages, names of files and summaries for the words that a person types, and makes the index.
+
+The index is SQLite's FTS5: triggers of the schema write to it, and `search_text` says what words are. After an update
+it may have to be made anew. Messages are then indexed in the background, from the newest one on, and those before
+`indexed_from` of the table `search_state` are read one by one. `SearchReader` answers the window, on a thread of its
+own; `matching_chats` serves commands.
+"""
 
 import json
 import re
@@ -7,7 +13,6 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.storage.connections import Rows, any_length, open_reader
@@ -20,7 +25,7 @@ MAX_HITS = 300
 """Largest number of conversations in an answer."""
 # Only the newest messages with the words are read: more would take too long while a person types.
 _MAX_MESSAGES = 20_000
-# For SQL's LIMIT: no limit.
+# No limit, for SQL's LIMIT.
 _ALL = -1
 # Characters of a snippet before and after the beginning of its first hit.
 _BEFORE = 12
@@ -35,8 +40,10 @@ _AMONG = "id IN (SELECT value FROM json_each(?))"
 _WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {NOT_DELETED})"
 # An index covers this query.
 _MODELS = "SELECT DISTINCT model FROM messages WHERE model IS NOT NULL ORDER BY model"
-# Returns the text from shortly before the first word on, the names of files, the summary, and the calls of tools.
-_TEXT = """
+_TITLES = "SELECT rowid FROM titles_index WHERE titles_index MATCH ?1"
+# The texts of a message that the index has: its text from shortly before the first word on, the names of its files, its
+# summary, and its calls of tools.
+_TEXTS = """
     SELECT substr(text, max(1, instr(lower(text), ?) - 100), ?),
         coalesce((SELECT group_concat(name, ', ') FROM message_files WHERE message_id = messages.id), ''),
         coalesce((SELECT substr(written, 1, ?) FROM summaries_searched WHERE id = messages.id), ''),
@@ -55,7 +62,7 @@ _INDEX_FROM = """
     WHERE id >= ? AND id < (SELECT indexed_from FROM search_state) ORDER BY id
 """
 
-# This matches the signs that Markdown hides; the named groups are the texts that it shows.
+# The signs that Markdown hides; the named groups are the texts among them that it shows.
 _MARKS = re.compile(
     r"""
     ^[ \t]*(?:`{3}|~{3}).*$ | </?think>                        # fences
@@ -144,48 +151,38 @@ class SearchReader:
 
     def search_chats(self, query: SearchQuery) -> SearchAnswer:
         """Search titles and messages. Raises sqlite3.Error, also after `interrupt`."""
-        where: list[str] = [_LISTED]
-        parameters: list[str | int] = []
+        conditions = [_LISTED]
+        values: list[str | int] = []
         if query.model is not None:
-            where.append(_WITH_MODEL)
-            parameters.append(query.model)
+            conditions.append(_WITH_MODEL)
+            values.append(query.model)
         if query.folder_id is not None:
-            where.append(_IN_FOLDER)
-            parameters += [query.folder_id, query.folder_id]
-        messages, words = _messages_with(query.text, _MAX_MESSAGES)
+            conditions.append(_IN_FOLDER)
+            values += [query.folder_id, query.folder_id]
+        messages, parameters = _matching_messages(query.text, _MAX_MESSAGES)
         with self._opened() as connection:
-            if not words:
-                rows, total = _newest_chats(connection, where, parameters)
-                return SearchAnswer(query, tuple(ChatHit(conversation_from(row)) for row in rows), total)
-            counted = {
-                chat: (newest_id, count)
-                for chat, newest_id, count in connection.execute(
-                    f"SELECT conversation_id, max(id), count(*) FROM ({messages}) GROUP BY conversation_id", words
-                )
-            }
-            is_part = sum(count for _, count in counted.values()) >= _MAX_MESSAGES
-            titled = {
-                row[0]
-                for row in connection.execute("SELECT rowid FROM titles_index WHERE titles_index MATCH ?", words[:1])
-            }
+            if not parameters:
+                chats, total = _newest_chats(connection, conditions, values)
+                return SearchAnswer(query, tuple(map(ChatHit, chats)), total)
+            grouped = f"SELECT conversation_id, max(id), count(*) FROM ({messages}) GROUP BY conversation_id"
+            rows = connection.execute(grouped, parameters).fetchall()
+            # The newest message with all words, and the number of these, by chat.
+            in_messages = {chat_id: (newest_id, count) for chat_id, newest_id, count in rows}
+            is_part = sum(count for _, count in in_messages.values()) >= _MAX_MESSAGES
+            in_titles = {row[0] for row in connection.execute(_TITLES, parameters[:1])}
             # The ids come as JSON: parameters are limited, and a read-only connection may not make a temporary table.
-            among = json.dumps([*(titled | counted.keys())])
-            rows, total = _newest_chats(connection, [*where, _AMONG], [*parameters, among])
+            ids = json.dumps([*(in_titles | in_messages.keys())])
+            chats, total = _newest_chats(connection, [*conditions, _AMONG], [*values, ids])
             matcher = WordMatcher(query.text)
             hits = []
-            for row in rows:
-                message_id, count = counted.get(row[0], (None, 0))
-                snippet = ""
-                if message_id is not None:
-                    parameters_of_text = (matcher.search.split()[0].lower(), _READ, _READ, _READ, message_id)
-                    texts = connection.execute(_TEXT, parameters_of_text).fetchone() or ()
-                    snippet = _snippet(next(filter(matcher.is_in, texts), "\n".join(texts)), matcher)
-                hits.append(ChatHit(conversation_from(row), count, snippet))
+            for chat in chats:
+                message_id, count = in_messages.get(chat.id, (None, 0))
+                hits.append(ChatHit(chat, count, _snippet_of(connection, message_id, matcher)))
             return SearchAnswer(query, tuple(hits), total, is_part)
 
     def messages_with(self, conversation_id: int, text: str) -> MessageMatches:
         """Search the messages of one conversation. Raises sqlite3.Error."""
-        messages, parameters = _messages_with(text, _ALL)
+        messages, parameters = _matching_messages(text, _ALL)
         if not parameters:
             return MessageMatches(conversation_id, text)
         sql = f"SELECT id FROM ({messages}) WHERE conversation_id = ?{len(parameters) + 1} ORDER BY id"
@@ -215,13 +212,20 @@ class SearchReader:
 
 
 def _newest_chats(
-    connection: sqlite3.Connection, where: Sequence[str], parameters: Sequence[str | int]
-) -> tuple[list[tuple[Any, ...]], int]:
-    """Return the newest rows for which all conditions hold, and the number of all such rows."""
-    table = f"FROM conversations WHERE {' AND '.join(where)}"
-    (count,) = connection.execute(f"SELECT count(*) {table}", parameters).fetchone()
+    connection: sqlite3.Connection, conditions: Sequence[str], values: Sequence[str | int]
+) -> tuple[list[Conversation], int]:
+    """Return the newest chats for which all conditions hold, at most `MAX_HITS`, and the number of all of them."""
+    table = f"FROM conversations WHERE {' AND '.join(conditions)}"
+    (count,) = connection.execute(f"SELECT count(*) {table}", values).fetchone()
     newest = f"SELECT {CONVERSATION_COLUMNS} {table} ORDER BY updated_at DESC, id DESC LIMIT {MAX_HITS}"
-    return connection.execute(newest, parameters).fetchall(), count
+    return list(map(conversation_from, connection.execute(newest, values))), count
+
+
+def _snippet_of(connection: sqlite3.Connection, message_id: int | None, matcher: WordMatcher) -> str:
+    """Return the snippet of a message, from the first of its texts that has every word; empty without a message."""
+    first_word = matcher.search.split()[0].lower()
+    texts = connection.execute(_TEXTS, (first_word, _READ, _READ, _READ, message_id)).fetchone() or ()
+    return _snippet(next(filter(matcher.is_in, texts), "\n".join(texts)), matcher)
 
 
 def _snippet(text: str, matcher: WordMatcher) -> str:
@@ -229,8 +233,8 @@ def _snippet(text: str, matcher: WordMatcher) -> str:
     first = _first_hit(text, matcher)
     near = text[max(0, first - _NEAR) : first + _NEAR]
     visible = _MARKS.sub(lambda mark: mark[mark.lastgroup] if mark.lastgroup else "", near)
-    # The hit is in text that Markdown hides, such as an address.
     if not matcher.spans(visible, 1):
+        # The hit is in text that Markdown hides, such as an address.
         visible = near
     first = _first_hit(visible, matcher)
     begin = max(0, first - _BEFORE)
@@ -242,6 +246,7 @@ def _snippet(text: str, matcher: WordMatcher) -> str:
 
 
 def _first_hit(text: str, matcher: WordMatcher) -> int:
+    """Return the index of the first word of a search in a text; 0 where the text has none."""
     spans = matcher.spans(text, 1)
     return spans[0][0] if spans else 0
 
@@ -255,37 +260,43 @@ def matching_chats(rows: Rows, search: str) -> list[Conversation]:
         rows: Reads the store.
         search: Any text; see `search_phrases`. All conversations have what has no word.
     """
-    messages, parameters = _messages_with(search, _ALL)
-    titles = "SELECT rowid FROM titles_index WHERE titles_index MATCH ?1"
-    has_words = f" AND (id IN ({titles}) OR id IN (SELECT conversation_id FROM ({messages})))" if parameters else ""
+    messages, parameters = _matching_messages(search, _ALL)
+    has_words = f" AND (id IN ({_TITLES}) OR id IN (SELECT conversation_id FROM ({messages})))" if parameters else ""
     return conversations(rows, f"{_LISTED}{has_words} ORDER BY updated_at DESC, id DESC", *parameters)
 
 
-def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
-    """Return SQL for `id` and `conversation_id` of the newest messages with these words, and its numbered parameters.
+def _matching_messages(search: str, limit_count: int) -> tuple[str, list[str]]:
+    """Return SQL that selects `id` and `conversation_id` of the newest messages with these words, and its parameters.
+
+    The parameters are numbered: ?1 is the words as FTS5 looks for them, the others are the words one by one. There are
+    none where `search` has no word.
 
     A message is found by its text or its calls, by the name of one of its files, or by its summary. At most
     `limit_count` texts are looked at, the newest first: for a word that most messages have, the index alone would take
-    time in proportion to their number. What is not yet in the index is read. No parameters where `search` has no word.
+    time in proportion to their number. Messages that are not in the index yet are read.
     """
     phrases = search_phrases(search)
     if not phrases:
         return "", []
     # The last word may be incomplete: it has no blank behind.
     pattern = " AND ".join(f'"{each.strip()}"{"" if each[-1] == " " else "*"}' for each in phrases)
-    has_text = " AND ".join(f"instr(text, ?{number}) > 0" for number in range(2, len(phrases) + 2))
-    newest = f"""
+    has_phrases = " AND ".join(f"instr(text, ?{number}) > 0" for number in range(2, len(phrases) + 2))
+    by_text = f"""
         SELECT rowid AS id FROM messages_index WHERE messages_index MATCH ?1
         UNION ALL SELECT id FROM messages_searched
-            WHERE id < (SELECT indexed_from FROM search_state) AND {has_text}
+            WHERE id < (SELECT indexed_from FROM search_state) AND {has_phrases}
         ORDER BY id DESC LIMIT {limit_count}
     """
-    result = f"({newest}) found CROSS JOIN messages m ON m.id = found.id WHERE m.{NOT_DELETED}"
     files = "SELECT rowid FROM files_index WHERE files_index MATCH ?1"
-    cuts = "SELECT rowid FROM summaries_index WHERE summaries_index MATCH ?1"
-    with_file = f"SELECT message_id FROM message_files WHERE id IN ({files})"
-    others = f"SELECT id, conversation_id FROM messages WHERE (id IN ({with_file}) OR id IN ({cuts})) AND {NOT_DELETED}"
-    return f"SELECT m.id, m.conversation_id FROM {result} UNION {others}", [pattern, *phrases]
+    by_file = f"SELECT message_id FROM message_files WHERE id IN ({files})"
+    by_summary = "SELECT rowid FROM summaries_index WHERE summaries_index MATCH ?1"
+    sql = f"""
+        SELECT m.id, m.conversation_id FROM ({by_text}) found CROSS JOIN messages m ON m.id = found.id
+        WHERE m.{NOT_DELETED}
+        UNION SELECT id, conversation_id FROM messages
+        WHERE (id IN ({by_file}) OR id IN ({by_summary})) AND {NOT_DELETED}
+    """
+    return sql, [pattern, *phrases]
 
 
 def check_index(connection: sqlite3.Connection) -> None:

@@ -1,7 +1,10 @@
 """The normal form of a text for search: without case and accents, as words with blanks between them.
 
-The index stores texts in this form (`index_text`), a search is converted to it (`search_phrases`), and `WordMatcher`
-finds the places in the original text that the window highlights. A sign is one character of Unicode.
+The index stores texts in this form (`index_text`). Each word that a person types is converted to it (`search_phrases`);
+that is a phrase, since `C++` is three words of the index. `WordMatcher` finds the places in the original text that the
+window highlights.
+
+A sign is one character of Unicode. A letter is a sign with the combining marks behind it, or any other sign.
 """
 
 import re
@@ -77,6 +80,7 @@ class WordMatcher:
 
     def __init__(self, search: str, *, beginnings: bool = False) -> None:
         self._phrases = search_phrases(search, beginnings=beginnings)
+        # Any phrase. The blank behind one is not part of a match, since the next one begins with it.
         self._any = re.compile("|".join(re.sub(r"\\ $", "(?= )", re.escape(phrase)) for phrase in self._phrases))
         self.search = " ".join(search[:_MAX_CHARACTERS].encode("utf-8", "replace").decode().split()[:_MAX_WORDS])
 
@@ -89,21 +93,27 @@ class WordMatcher:
         return bool(self) and all(phrase in indexed for phrase in self._phrases)
 
     def spans(self, text: str, limit: int = 1000) -> list[tuple[int, int]]:
-        """Return start and end of the words in the text, at most `limit`."""
+        """Return start and end of the words in the text, at most `limit`.
+
+        They are found in `index_text`. Two steps lead from a sign of that back to the text: each word is one of the
+        plain text, and each sign of the plain text comes from a letter of the text.
+        """
         indexed = index_text(text)
         if not self or not self._any.search(indexed):
             return []
+        # For each sign of `_plain(text)`, start and end of its letter in the text.
         letters = list(pairwise(range(len(text) + 1)))
         if not text.isascii():
             letters = [(begin, end) for begin, end in _letters(text) for _ in _folded(text[begin:end])]
-        # Where each sign of the index's text stands in the text; there, a blank is before each word.
-        results = _WORD.finditer(_plain(text))
-        offsets = [letters[position] for word in results for position in range(word.start() - 1, word.end())]
+        # The same for each sign of `indexed`, which has a blank before each word. The letter of that blank is not used.
+        words = _WORD.finditer(_plain(text))
+        origins = [letters[position] for word in words for position in range(word.start() - 1, word.end())]
         spans: list[tuple[int, int]] = []
         for match in self._any.finditer(indexed):
-            begin = offsets[match.start() + 1][0]
-            end = offsets[match.end() - 1][1]
-            # One letter may stand for several words.
+            # A match begins with a blank.
+            begin = origins[match.start() + 1][0]
+            end = origins[match.end() - 1][1]
+            # One letter may stand for several words, such as ½ or ㎢.
             if not spans or begin >= spans[-1][1]:
                 spans.append((begin, end))
             if len(spans) >= limit:
@@ -159,12 +169,14 @@ _PLAIN_SIGNS = _PlainSigns()
 
 
 def _is_ignored(sign: str) -> bool:
+    """Return whether a sign is left out: an accent or vowel mark, or one that is not visible."""
     kind = unicodedata.category(sign)
     is_mark = kind[0] == "M" and not _WORD_MARKS.match(sign)
     return is_mark or sign == _KASHIDA or (kind == "Cf" and sign != _ZERO_WIDTH_SPACE)
 
 
 def _spaced(sign: str) -> str:
+    """Return a plain sign as the index has it: alone, if it is a word; as a blank, if it only separates words."""
     kind = unicodedata.category(sign)
     if sign.isascii() or (kind[0] == "L" and _IN_RUN.match(sign)):
         return sign

@@ -1,6 +1,8 @@
-"""Reads and writes messages with their files, and full chats: for copies, imports and exports.
+"""Reads and writes messages with their files, and full chats.
 
-A file's text is stored once, by its digest, for all messages that have the file. An image's data is stored likewise.
+The first half serves the open chat, a message or a path at a time. A file's text is stored once, by its digest, for all
+messages that have the file. An image's data is stored likewise. The second half, from `DamagedChatError` on, serves
+copies, imports and exports: a `FullChat` has all messages of a chat.
 
 The column `unlisted` of a conversation says whether the chat is shown: 0 if it is, 1 while it is erased, 2 while it is
 inserted. Erasing and inserting take many transactions, and a chat that is half there is seen nowhere. Whoever inserts a
@@ -34,7 +36,8 @@ from rdchat.chat.storage.stored_rows import (
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
 
-# The columns that `file_from` reads. Texts that were tampered with may have any length.
+# The columns that `file_from` reads: f is message_files or folder_files, i is file_images. Texts that were tampered
+# with may have any length.
 _FILE_COLUMNS = (
     "f.message_id, substr(f.name, 1, 1000), f.kind, f.digest, f.characters, substr(f.taken, 1, 1000),"
     " substr(f.note, 1, 1000), i.width, i.height"
@@ -47,6 +50,7 @@ _INSERT_MESSAGE = f"INSERT INTO messages ({', '.join(_NEW_FIELDS)}) VALUES ({', 
 _TEXT_DIGESTS = "SELECT DISTINCT digest FROM message_files WHERE conversation_id = ? AND kind <> 'image'"
 _VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL AND unlisted = 0 ORDER BY updated_at DESC, id DESC"
 _CHAT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE id = ? AND deleted_at IS NULL AND unlisted = 0"
+# The name of a folder, after that of the folder around it.
 _FOLDER_NAMES = """
     SELECT around.name, folder.name FROM folders folder
     LEFT JOIN folders around ON around.id = folder.parent_id AND around.deleted_at IS NULL
@@ -245,7 +249,9 @@ class FullChat:
 
 
 class _StoredTexts(dict[str, str]):
-    """Texts of files by digest. That of an image is read each time it is needed: all images may not fit into memory.
+    """Texts of files by digest. One that is not in the dict, such as an image's, is read each time it is needed.
+
+    All images of a chat may not fit into memory.
 
     Args:
         rows: Reads the store.
@@ -257,29 +263,6 @@ class _StoredTexts(dict[str, str]):
 
     def __missing__(self, digest: str) -> str:
         return file_text(self._rows, digest) or ""
-
-
-def parents_first[K](parents: Mapping[K, K | None]) -> list[K]:
-    """Sort ids so that each comes after its parent; those with the same parent keep their order.
-
-    Args:
-        parents: Parent by id. A parent that is not among the ids is ignored.
-
-    Raises:
-        DamagedChatError: If there is a cycle.
-    """
-    children: dict[K | None, list[K]] = {}
-    for each, parent in parents.items():
-        children.setdefault(parent if parent in parents else None, []).append(each)
-    order: list[K] = []
-    waiting = list(reversed(children.get(None, [])))
-    while waiting:
-        step = waiting.pop()
-        order.append(step)
-        waiting += reversed(children.get(step, []))
-    if len(order) < len(parents):
-        raise DamagedChatError("Its messages form a cycle")
-    return order
 
 
 def visible_ids(connection: sqlite3.Connection) -> list[int]:
@@ -309,14 +292,16 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
     if last_id is not None:
         path = set(MessageTree(rows, conversation_id).path_to(last_id))
         messages = [message for message in messages if message.id in path]
-    read = {message.id: message for message in with_files(messages, rows)}
-    indexes = {each: index for index, each in enumerate(parents_first({each.id: each.parent_id for each in messages}))}
+    indexes = dict[int, int]()
+    numbered = list[Message]()
+    for message in with_files(messages, rows):
+        # The order is that of the ids. A message whose parent does not come before it is a first one (`repair_tree`).
+        parent_id = indexes.get(message.parent_id or 0)
+        indexes[message.id] = len(numbered)
+        numbered.append(replace(message, id=len(numbered), conversation_id=0, parent_id=parent_id))
     return FullChat(
         replace(conversation, id=0),
-        tuple(
-            replace(read[each], id=index, conversation_id=0, parent_id=indexes.get(read[each].parent_id or 0))
-            for each, index in indexes.items()
-        ),
+        tuple(numbered),
         traces={indexes[each]: trace for each, trace in rows(_TRACES, conversation_id) if each in indexes},
         texts=texts,
         folder=_folder_names(connection, conversation.folder_id),
@@ -328,7 +313,7 @@ def _folder_names(connection: sqlite3.Connection, folder_id: int | None) -> tupl
 
 
 def read_project(connection: sqlite3.Connection, folder: Folder) -> FullChat:
-    """Return what the chats of a folder share, but for what belongs to this computer."""
+    """Return what the chats of a folder share, as the chat that an export has of it (`FullChat.is_project`)."""
     conversation = replace(NEW_CHAT, title=folder.name, system_prompt=folder.project.instructions)
     message = Message(0, 0, None, Role.USER, "", files=folder.files)
     texts = _StoredTexts(rows_of(connection))

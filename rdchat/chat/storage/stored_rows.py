@@ -1,4 +1,9 @@
-"""Converts database rows to conversations, folders and messages, and back."""
+"""Converts database rows to conversations, folders and messages, and back.
+
+A file may be made by hand or be of another version, so reading never fails: a value that cannot be used becomes None or
+a default. The columns of a message follow from the types of the fields of `Message` (`_column`), but for those in
+`_SPECIAL`, at the end.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -109,6 +114,7 @@ def assignment(**fields: Any) -> tuple[str, list[Any]]:
 
 
 def json_column(value: "DataclassInstance | None") -> str | None:
+    """Return a dataclass as JSON for a column; None stays None."""
     return None if value is None else json.dumps(asdict(value), separators=(",", ":"))
 
 
@@ -148,6 +154,7 @@ def _column(hint: Any) -> _Column:
 
 
 def _member_of(kind: type[StrEnum], default: StrEnum | None) -> Callable[[Any], Any]:
+    """Return the function that reads a column with a member of an enum; it returns `default` for any other value."""
     return lambda value: kind(value) if value in kind else default
 
 

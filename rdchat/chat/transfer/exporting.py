@@ -25,7 +25,6 @@ from rdchat.chat.attachments.html_text import fenced
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
 from rdchat.chat.settings import ChatValues, OptionOrder, Settings
 from rdchat.chat.storage import (
-    DamagedChatError,
     FullChat,
     folders_listed,
     read_chat,
@@ -308,12 +307,7 @@ def export_chats(
 def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskProgress) -> Iterator[FullChat]:
     for number, conversation in enumerate(chats):
         progress.report("Exporting", number / len(chats))
-        try:
-            yield read_chat(connection, conversation)
-        except DamagedChatError as error:
-            raise StorageError(
-                f"Chat {conversation} is damaged: {error}.", "Open the app once to repair it."
-            ) from error
+        yield read_chat(connection, conversation)
 
 
 def _with_projects(
