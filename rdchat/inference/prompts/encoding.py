@@ -7,7 +7,10 @@ Here tokens that the model itself wrote stay tokens, and no character of a messa
 person's `End with <|im_end|>` becomes `End with «<|im_end|>»`.
 
 A template may also leave out a text, or print a list of parts. `render_complete` looks for each text in the result
-(`lacking`), and tries other forms of the messages before it refuses. No MLX here.
+(`lacking`), and tries other forms of the messages before it refuses.
+
+`PromptTokenizer` does the work, in the child for tokenizers; the app marks texts (`Marks`, `ControlTokens`) and sends
+them there. A turn is a message as chat templates take it; its part is a text or an image. No MLX here.
 """
 
 import json
@@ -22,6 +25,7 @@ from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefus
 Turns = list[dict[str, Any]]
 LENGTH_HINT = "Shorten the prompt, start a new chat, or choose a model with a longer context."
 _TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat."
+# Characters that may be marks.
 _PRIVATE_USE = range(0xF0000, 0xFFFFD)
 _REASONS = {RecursionError: "it calls itself for ever", MemoryError: "it takes too much memory"}
 # Such as <think> or [INST], but no word, digit or space.
@@ -31,14 +35,15 @@ _SLICE_CHARACTERS = 2**18
 # Limits of a rendered text: as a multiple of the messages' length, or this length.
 _MAX_GROWTH = 8
 _SMALL_RESULT = 2**22
-# What a template writes that prints a part of a message: a character that no text should have.
+# What a template writes that prints a list of parts as it is: a character that no text should have (`_Part`).
 _PRINTED = "\U000ffffe"
 
 
 def lacking(prompt: str, turns: Sequence[dict[str, Any]], texts: Sequence[str], mark: str) -> str:
     """Return the role of the first message whose text or call is missing in a prompt; empty if all are there.
 
-    They stand one behind the other, but a system message may stand elsewhere, and the values of a call in any order.
+    Each is looked for behind the one before. A system message may stand elsewhere, so it is looked for behind the last
+    system message; and the values of a call may have any order.
 
     Args:
         prompt: The rendered text.
@@ -46,11 +51,14 @@ def lacking(prompt: str, turns: Sequence[dict[str, Any]], texts: Sequence[str], 
         texts: The text of each message that the prompt must have, with two marks for each image.
         mark: What stands before a control token in a text.
     """
+    # Where the last one ended, of system messages and of others.
     ends = {True: 0, False: 0}
     for turn, text in zip(turns, texts, strict=True):
         is_system = turn["role"] == "system"
-        pieces = ([piece] for piece in text.split(mark * 2))
-        for values in (*pieces, *(_leaves(call["function"]) for call in turn.get("tool_calls", ()))):
+        # Images divide a text. What stands in one group may have any order in the prompt.
+        groups = [[piece] for piece in text.split(mark * 2)]
+        groups += [_leaves(call["function"]) for call in turn.get("tool_calls", ())]
+        for values in groups:
             results = [_end_of(value, prompt, ends[is_system], mark) for value in values]
             if -1 in results:
                 return str(turn["role"])
@@ -60,8 +68,9 @@ def lacking(prompt: str, turns: Sequence[dict[str, Any]], texts: Sequence[str], 
 
 def _leaves(value: Any) -> list[Any]:
     """Return the values of a JSON value that are neither objects nor arrays: `1` and `2` of `{"a": [1, 2]}`."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return [value] if inside is None else [leaf for each in inside for leaf in _leaves(each)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [leaf for each in value for leaf in _leaves(each)] if isinstance(value, list) else [value]
 
 
 def _end_of(value: Any, prompt: str, start: int, mark: str) -> int:
@@ -69,10 +78,11 @@ def _end_of(value: Any, prompt: str, start: int, mark: str) -> int:
     text = value.strip() if isinstance(value, str) else json.dumps(value)
     if (at := prompt.find(text, start)) >= 0:
         return at + len(text)
-    spelled = [json.dumps(text, ensure_ascii=False)[1:-1]]
-    # These spell the marks around a control token in other characters, so that it would be one.
-    spelled += [json.dumps(text)[1:-1], repr(text)[1:-1], str(value)] if mark not in text else []
-    return next((at + len(each) for each in spelled if (at := prompt.find(each, start)) >= 0), -1)
+    spellings = [json.dumps(text, ensure_ascii=False)[1:-1]]
+    if mark not in text:
+        # With a control token in the text, these would spell the marks around it in other characters.
+        spellings += [json.dumps(text)[1:-1], repr(text)[1:-1], str(value)]
+    return next((at + len(each) for each in spellings if (at := prompt.find(each, start)) >= 0), -1)
 
 
 def is_control(text: str, special: bool, template: str) -> bool:
@@ -136,19 +146,20 @@ class ControlTokens:
 
     def count(self, text: str) -> int:
         """Return the number of control tokens spelled in a text."""
-        return sum(1 for _ in self._pattern.finditer(text))
+        return len(self._pattern.findall(text))
 
     def split(self, text: str, marks: Marks) -> list[tuple[str, bool]]:
         """Split a rendered text into parts, each with True if it was marked as ordinary text.
 
         A template may have cut between a token and its marks. A mark that stands alone is dropped, but still splits the
-        text, so that the text on its two sides does not become a token.
+        text, so that the text on its two sides does not become a token. The first part is not marked, and may be empty.
         """
         b = re.escape(marks.before)
         a = re.escape(marks.after)
+        # Every second piece is what the group matched: a token, or None at a mark that stands alone.
         pieces = re.split(f"{b}({self._pattern.pattern}){a}|[{b}{a}]", text)
         parts = [(piece, index % 2 == 1) for index, piece in enumerate(pieces)]
-        return [parts[0], *((piece, plain) for piece, plain in parts[1:] if piece)]
+        return [parts[0], *(part for part in parts[1:] if part[0])]
 
 
 class PromptTokenizer:
@@ -201,9 +212,12 @@ class PromptTokenizer:
     def render_complete(self, turns: Turns, variables: dict[str, Any], texts: Sequence[str], marks: Marks) -> str:
         """Apply the chat template so that the prompt has all texts and calls of the messages.
 
-        Messages with images are lists of parts. Where the prompt lacks a text, the template gets stand-ins for the
-        texts, which no template splits or changes, and then all messages as lists, as some templates of models that see
-        want them. With images, stand-ins first show which form it reads.
+        Most templates take the content of a message as a text; with images it is a list of parts. These forms are tried
+        in order, until a prompt has all texts:
+        - Without images, the messages as they are.
+        - Messages with images as lists, others as texts; then all messages as lists, as some templates of models that
+          see want them. Each form is tried with stand-ins for the texts, which no template splits or changes. Where the
+          same form without stand-ins loses a text, the stand-ins' prompt is taken, with their texts put back.
 
         Args:
             turns: The messages, each with `role` and `content`, where marks stand for images.
@@ -220,28 +234,29 @@ class PromptTokenizer:
             if not (role := lacking(prompt, turns, texts, marks.before)):
                 return prompt
             refusals.append(_refusal(f"it leaves out a message with the role {role}, or a part of it"))
-        hidden, pieces = _hidden(turns, texts, marks)
+        hidden, hidden_texts = _hidden(turns, texts, marks)
         for only_images in (True, False):
             in_parts = partial(_in_parts, image=marks.image, only_images=only_images)
             try:
-                rendered = self._render_hidden(in_parts(hidden), variables, pieces, marks)
+                from_hidden = self._render_hidden(in_parts(hidden), variables, hidden_texts, marks)
                 prompt = self.render(in_parts(turns), variables)
-                return rendered if lacking(prompt, turns, texts, marks.before) else prompt
+                return from_hidden if lacking(prompt, turns, texts, marks.before) else prompt
             except TemplateRefusedError as error:
                 refusals.append(error)
         raise refusals[0]
 
-    def _render_hidden(self, hidden: Turns, variables: dict[str, Any], pieces: Sequence[str], marks: Marks) -> str:
+    def _render_hidden(self, hidden: Turns, variables: dict[str, Any], texts: Sequence[str], marks: Marks) -> str:
         """Apply the chat template to messages with stand-ins, see `_hidden`, and put their texts back.
 
         A short text may also be one of the template's own words, but a stand-in is not.
         """
         prompt = self.render(hidden, variables)
         stand_in = f"{marks.before}{marks.after}(\\d+){marks.after}"
-        results = {int(number) for number in re.findall(stand_in, prompt)}
-        if len(results) < len(pieces) or lacking(prompt, hidden, [""] * len(hidden), marks.before):
+        present = set(re.findall(stand_in, prompt))
+        # Without texts, only calls are looked for.
+        if len(present) < len(texts) or lacking(prompt, hidden, [""] * len(hidden), marks.before):
             raise _refusal("it leaves out a message, or a part of it")
-        return re.sub(stand_in, lambda match: pieces[int(match[1])], prompt)
+        return re.sub(stand_in, lambda match: texts[int(match[1])], prompt)
 
     def encode(self, text: str, marks: Marks, limit: int, *, begins: bool) -> list[int]:
         """Return the ids of a rendered text; marked parts are encoded as ordinary text.
@@ -258,12 +273,13 @@ class PromptTokenizer:
         if len(text) > _SLICE_CHARACTERS:
             self._refuse_excess(marks.removed(text), limit)
         (first, _), *others = self._tokens.split(text, marks)
-        ids, end = self._first(first, begins, alone=not others)
-        for part, plain in others:
-            ids += self._inside(part, self._encode_plainly if plain else self._encode_safely)
+        ids, end = self._encode_first(first, begins, alone=not others)
+        for part, is_plain in others:
+            ids += self._encode_inside(part, self._encode_plainly if is_plain else self._encode_safely)
         return ids + end
 
     def _refuse_excess(self, text: str, limit: int) -> None:
+        """Raise PromptTooLongError as soon as the beginning of a text has more tokens than the limit."""
         count = 0
         for start in range(0, len(text), _SLICE_CHARACTERS):
             part = text[start : start + _SLICE_CHARACTERS]
@@ -274,8 +290,14 @@ class PromptTokenizer:
                     f"This chat is too long for the model, which takes {limit:,} tokens.", LENGTH_HINT
                 )
 
-    def _first(self, part: str, begins: bool, *, alone: bool) -> tuple[list[int], list[int]]:
-        """Return the first part's ids, and those that end the text."""
+    def _encode_first(self, part: str, begins: bool, *, alone: bool) -> tuple[list[int], list[int]]:
+        """Return the first part's ids, with those that begin a text if `begins`, and those that end it.
+
+        Args:
+            part: The first part.
+            begins: See `encode`.
+            alone: Whether it is the only part.
+        """
         ids = self._encode_safely(part)
         if not begins:
             return ids, []
@@ -299,16 +321,21 @@ class PromptTokenizer:
             return ids
         coded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         pairs = zip(coded["input_ids"], coded["offset_mapping"], strict=True)
-        made = [span for token, span in pairs if token in self._ids and text[slice(*span)].strip() not in self.control]
+        # Start and end of each text that became a control token without spelling one.
+        wrong = [span for token, span in pairs if token in self._ids and text[slice(*span)].strip() not in self.control]
         ids = []
         done = 0
-        for start, end in made:
-            ids += self._inside(text[done:start], self._encode) + self._inside(text[start:end], self._encode_plainly)
+        for start, end in wrong:
+            ids += self._encode_inside(text[done:start], self._encode)
+            ids += self._encode_inside(text[start:end], self._encode_plainly)
             done = end
-        return ids + self._inside(text[done:], self._encode)
+        return ids + self._encode_inside(text[done:], self._encode)
 
-    def _inside(self, part: str, encode: Callable[[str], list[int]]) -> list[int]:
-        """Encode a later part of a text: no tokenizer adds a space after a line end."""
+    def _encode_inside(self, part: str, encode: Callable[[str], list[int]]) -> list[int]:
+        """Encode a later part of a text, without the space that some tokenizers add before a text.
+
+        None adds one after a line end, so the part is encoded behind one, whose ids are then removed.
+        """
         if not part:
             return []
         line_end = encode("\n")
@@ -323,6 +350,7 @@ class PromptTokenizer:
         return [token_id for character in text for token_id in self._without_added(character)]
 
     def _without_added(self, text: str) -> list[int]:
+        """Encode text by the vocabulary alone: of added tokens, transformers itself can only pass over special ones."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:
             # It is a tokenizer in Python.
@@ -354,14 +382,23 @@ def filled(prompt: str, placeholder: str, expanded: Sequence[str], mark: str) ->
 
 
 class _Part(UserDict[str, str]):
-    """A part of a message's content. A template can read it, but must not write it as it is, as text or as JSON."""
+    """A part of a message's content, as a dict that a template can read, but not write as it is.
+
+    As text it is a character by which `render` knows; JSON of it cannot be made.
+    """
 
     def __repr__(self) -> str:
         return _PRINTED
 
 
 def _in_parts(turns: Turns, image: str, *, only_images: bool) -> Turns:
-    """Return messages, all or those with images, with their texts and images as parts, in their order."""
+    """Return messages with their contents as lists of parts: texts and images, in their order.
+
+    Args:
+        turns: The messages, where `image` stands for images.
+        image: See `Marks.image`.
+        only_images: Whether messages without images stay as they are.
+    """
     changed = Turns()
     for turn in turns:
         pieces = [piece for piece in re.split(f"({image})", turn["content"]) if piece] or [""]
@@ -377,20 +414,25 @@ def _in_parts(turns: Turns, image: str, *, only_images: bool) -> Turns:
 def _hidden(turns: Turns, texts: Sequence[str], marks: Marks) -> tuple[Turns, list[str]]:
     """Return messages with a stand-in for each of their texts, and the texts by the stand-ins' numbers.
 
-    With « and » as marks, the messages `Hi` and `Hello` become `«»0»` and `«»1»`.
+    With « and » as marks, the messages `Hi` and `Hello` become `«»0»` and `«»1»`. Images stay where they are.
     """
     hidden = Turns()
-    pieces = list[str]()
+    hidden_texts = list[str]()
     for turn, text in zip(turns, texts, strict=True):
         stand_ins = list[str]()
         for piece in text.split(marks.image):
-            stand_ins.append(piece and f"{marks.before}{marks.after}{len(pieces)}{marks.after}")
-            pieces += [piece] if piece else []
-        # The last: a thought before it may have the same words.
+            if piece:
+                stand_ins.append(f"{marks.before}{marks.after}{len(hidden_texts)}{marks.after}")
+                hidden_texts.append(piece)
+            else:
+                stand_ins.append("")
+        # A thought before the text may have the same words, so the last occurrence is replaced. These two marks occur
+        # nowhere, so that an empty text replaces nothing.
         around = turn["content"].rsplit(text or marks.after * 2, 1)
         hidden.append(turn | {"content": marks.image.join(stand_ins).join(around)})
-    return hidden, pieces
+    return hidden, hidden_texts
 
 
 def _refusal(reason: str) -> TemplateRefusedError:
+    """Return the error about a template; the reason has no full stop."""
     return TemplateRefusedError(f"The model's chat template does not accept this chat: {reason}.", _TEMPLATE_HINT)

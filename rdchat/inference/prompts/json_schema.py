@@ -1,6 +1,13 @@
-"""Makes a JSON schema self-contained, leaves out what a grammar cannot enforce, and checks finished values.
+"""Prepares JSON schemas of answers for llguidance, checks finished answers, and writes schemas for chat templates.
 
-A reference keeps its meaning when its schema becomes part of another one. No reference is ever fetched.
+The server makes one schema of those of all tools, whose parameters come from many programs. `Embedding` does that:
+- A reference keeps its meaning: its target becomes a definition of the new root, with a name of its own. llguidance
+  resolves `$id`, too, but two tools may have the same one. No reference is ever fetched.
+- What older drafts write in another way, or what changes nothing, is rewritten or removed.
+- What no grammar can enforce is left out, unless a tool is strict. `reject_unfit` then checks the finished answer.
+
+`template_schema` is for chat templates, most of which know no references. No thread or process is needed for any of
+it, but a check may take for ever (`reject_unfit`).
 """
 
 import json
@@ -17,25 +24,28 @@ from referencing.jsonschema import DRAFT202012, specification_with
 from rdchat.errors import ModelError
 from rdchat.inference.api import MAX_SOURCE_BYTES
 
+# Keywords whose value is a schema, a list of schemas, and an object of schemas; `items` has been both.
 _SCHEMA_KEYS = frozenset((
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
     "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
 ))  # fmt: skip
 _LIST_KEYS = frozenset(("allOf", "anyOf", "items", "oneOf", "prefixItems"))
 _MAP_KEYS = frozenset(("dependentSchemas", "patternProperties", "properties"))
-_MOVED_KEYS = frozenset((
+# Keywords that say what references mean, and definitions: references are resolved, so a rewritten schema has none.
+_REFERENCE_KEYS = frozenset((
     "$anchor", "$defs", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema", "definitions", "id",
 ))  # fmt: skip
 _COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
-# These are llguidance's.
+# The formats that llguidance knows.
 _FORMATS = ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid")
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-_KINDS: Mapping[str, type | tuple[type, ...]] = {
+# Python's types of the values of some keywords.
+_VALUE_TYPES: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"), (int, float)),
     **dict.fromkeys(("enum", "required"), list),
     **dict.fromkeys(_MAP_KEYS, dict),
 }
-# Keywords that llguidance lacks, each with the values that change nothing.
+# Keywords that llguidance lacks, each with the values with which they mean nothing.
 _LACKING: Mapping[str, tuple[Any, ...]] = {
     "$dynamicRef": (),
     "$recursiveRef": (),
@@ -56,16 +66,16 @@ _LACKING: Mapping[str, tuple[Any, ...]] = {
 }
 # Limit of subschemas, each counted as often as it is written.
 _MAX_PARTS = 20_000
-# Limits of small schemas, which take some 2 ms each, and of the branches of one.
+# Limits of the schemas with which llguidance is tried, some 2 ms each: their number, their characters, in which
+# references are written out, and the branches of one.
 _MAX_TRIED = 64
+_MAX_TRIED_CHARACTERS = 2**20
 _MAX_BRANCHES = 100
-# Limit of their characters, in which references are written out.
-_MAX_COMPARED = 2**20
 # Limits of the characters that references add to one schema, and of references in each other.
 _MAX_EXPANDED = 2**16
 _DEEPEST_EXPANDED = 12
 
-Subschema = Callable[[Any, Any], Any]
+Change = Callable[[Any, Any], Any]
 """Takes a subschema and the resolver of its references, and returns what replaces it."""
 
 
@@ -74,9 +84,9 @@ class SchemaError(ValueError):
 
 
 def _resolver_of(schema: Mapping[str, Any]) -> Any:
-    """Return the resolver of a whole schema's references. It fetches nothing.
+    """Return the resolver of a complete schema's references. It fetches nothing.
 
-    Names are collected once: a registry that does not know one looks through the whole schema each time.
+    `crawl` collects names at once: a registry that does not know one looks through the complete schema each time.
     """
     specification = specification_with(str(schema.get("$schema", "")), DRAFT202012)
     root = specification.create_resource(schema)
@@ -84,7 +94,7 @@ def _resolver_of(schema: Mapping[str, Any]) -> Any:
     try:
         return Registry().with_resource(name, root).crawl().resolver(name)
     except (AttributeError, KeyError, TypeError, ValueError):
-        # A part is no schema, so only paths lead anywhere.
+        # Something in it is no schema: only pointers, such as `#/$defs/N`, are resolved.
         return Registry().resolver_with_root(Specification.OPAQUE.create_resource(schema))
 
 
@@ -99,32 +109,36 @@ def _target(reference: object, resolver: Any) -> tuple[Any, Any]:
     return target.contents, target.resolver
 
 
-def _mapped(schema: Mapping[str, Any], resolver: Any, change: Subschema) -> dict[str, Any]:
+def _with_changed_parts(schema: Mapping[str, Any], resolver: Any, change: Change) -> dict[str, Any]:
     """Return a schema with its direct subschemas changed, definitions excepted."""
 
-    def one(sub: Any) -> Any:
-        if isinstance(sub, bool):
-            return sub
-        if not isinstance(sub, dict):
-            raise SchemaError(f"{str(sub)[:100]!r} stands in the place of a schema")
-        base = str(sub.get("$id", "")).partition("#")[0]
+    def changed(subschema: Any) -> Any:
+        if isinstance(subschema, bool):
+            return subschema
+        if not isinstance(subschema, dict):
+            raise SchemaError(f"{str(subschema)[:100]!r} stands in the place of a schema")
+        base = str(subschema.get("$id", "")).partition("#")[0]
         inner = resolver.in_subresource(DRAFT202012.create_resource({"$id": base})) if base else resolver
-        return change(sub, inner)
+        return change(subschema, inner)
 
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _LIST_KEYS and isinstance(value, list):
-            made[key] = [one(each) for each in value]
+            result[key] = [changed(each) for each in value]
         elif key in _MAP_KEYS and isinstance(value, dict):
-            made[key] = {name: one(each) for name, each in value.items()}
+            result[key] = {name: changed(each) for name, each in value.items()}
         else:
-            made[key] = one(value) if key in _SCHEMA_KEYS else value
-    return made
+            result[key] = changed(value) if key in _SCHEMA_KEYS else value
+    return result
 
 
 @dataclass
 class Embedding:
     """Schemas that become parts of one schema, whose `$defs` are `definitions`.
+
+    `embed_schema` is called for one after the other, with `soften` and `left_out` set anew between the calls. Each
+    rewrites the schema from the root inwards (`_rewritten`); the targets of references follow, one by one, so that a
+    long chain of references is no deep recursion.
 
     Args:
         soften: Whether what no grammar can enforce is left out. What remains then accepts at least the same values.
@@ -132,10 +146,11 @@ class Embedding:
     Attributes:
         left_out: Keywords that were left out, in the order of the schema.
         _names: Names of definitions, by the target's identity and base.
-        _waiting: Definitions whose references are not read yet.
-        _followed: Whether llguidance follows a small schema, for those that were tried.
-        _uncheckable: A pattern of names with which no answer can be checked.
-        _compared: Characters of the small schemas.
+        _waiting: Definitions that are not rewritten yet: name, schema and resolver.
+        _tried: Whether llguidance takes a small schema, by its JSON.
+        _tried_characters: Length of all of these.
+        _uncheckable: A pattern of names with which no answer can be checked; empty for none.
+        _parts: Number of subschemas.
     """
 
     soften: bool
@@ -143,10 +158,10 @@ class Embedding:
     left_out: list[str] = field(default_factory=list)
     _names: dict[tuple[int, str], str] = field(default_factory=dict)
     _waiting: list[tuple[str, Any, Any]] = field(default_factory=list)
-    _followed: dict[str, bool] = field(default_factory=dict)
+    _tried: dict[str, bool] = field(default_factory=dict)
+    _tried_characters: int = 0
     _uncheckable: str = ""
     _parts: int = 0
-    _compared: int = 0
 
     def embed_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return a schema whose references name definitions of the new root.
@@ -157,94 +172,81 @@ class Embedding:
         # An earlier schema may have been refused.
         self._waiting.clear()
         self._uncheckable = ""
-        for key in ("$defs", "definitions"):
-            if not isinstance(schema.get(key, {}), dict):
-                raise SchemaError(f"its `{key}` is no object")
         if len(json.dumps(schema)) > MAX_SOURCE_BYTES:
             raise SchemaError("it is too large")
         try:
-            made: dict[str, Any] = self._part(schema, _resolver_of(schema))
+            result: dict[str, Any] = self._rewritten(schema, _resolver_of(schema))
             while self._waiting:
-                name, contents, resolver = self._waiting.pop()
-                self.definitions[name] = self._part(contents, resolver) if isinstance(contents, dict) else contents
+                name, target, resolver = self._waiting.pop()
+                self.definitions[name] = self._rewritten(target, resolver) if isinstance(target, dict) else target
         except (TypeError, AttributeError, KeyError, RecursionError) as error:
             raise SchemaError("it is no JSON schema") from error
         if self.left_out and self._uncheckable:
-            # The check of a whole answer would fail.
+            # jsonschema would fail at this pattern, and check nothing of the answer.
             raise SchemaError(f"answers cannot be checked for `{self.left_out[0]}`: {self._uncheckable}")
-        return made
+        return result
 
-    def _part(self, schema: Mapping[str, Any], resolver: Any) -> Any:
+    def _rewritten(self, schema: Mapping[str, Any], resolver: Any) -> Any:
+        """Return a schema or subschema as llguidance takes it."""
         self._parts += 1
         if self._parts > _MAX_PARTS:
             raise SchemaError("it is too large")
-        rest = {key: value for key, value in schema.items() if key not in _MOVED_KEYS}
-        _make_modern(rest)
-        self._make_plain(rest)
-        for key, kind in _KINDS.items():
-            if key in rest and not isinstance(rest[key], kind):
+        changed = {key: value for key, value in schema.items() if key not in _REFERENCE_KEYS}
+        _make_modern(changed)
+        _make_plain(changed)
+        for key, kind in _VALUE_TYPES.items():
+            if key in changed and not isinstance(changed[key], kind):
                 raise SchemaError(f"its `{key}` has a wrong type")
-        if "oneOf" in rest:
-            self._loosen_one_of(rest, resolver)
+        if "oneOf" in changed:
+            self._replace_one_of(changed, resolver)
         if self.soften:
-            self._loosen(rest)
-        made = _mapped(rest, resolver, self._part)
-        if "$ref" in made:
-            made["$ref"] = self._reference(made["$ref"], resolver)
-        return made
+            self._leave_out(changed)
+        result = _with_changed_parts(changed, resolver, self._rewritten)
+        if "$ref" in result:
+            result["$ref"] = self._new_reference(result["$ref"], resolver)
+        return result
 
-    def _reference(self, reference: object, resolver: Any) -> str:
-        contents, inner = _target(reference, resolver)
-        key = id(contents), getattr(inner, "_base_uri", "")
+    def _new_reference(self, reference: object, resolver: Any) -> str:
+        """Return the reference to the definition of a reference's target."""
+        target, inner = _target(reference, resolver)
+        # The same schema may be read with two bases: then its own references mean different things.
+        key = id(target), getattr(inner, "_base_uri", "")
         if key not in self._names:
             self._names[key] = f"s{len(self._names)}"
-            self._waiting.append((self._names[key], contents, inner))
+            self._waiting.append((self._names[key], target, inner))
         return f"#/$defs/{self._names[key]}"
 
-    def _make_plain(self, schema: dict[str, Any]) -> None:
-        """Leave out what changes nothing, and write whole numbers as such."""
-        for key in [key for key, value in schema.items() if value is None and key not in ("const", "default")]:
-            del schema[key]
-        for key, values in _LACKING.items():
-            if key in schema and any(type(schema[key]) is type(each) and schema[key] == each for each in values):
-                del schema[key]
-        if "if" not in schema or not schema.keys() & {"then", "else"}:
-            for key in ("if", "then", "else"):
-                schema.pop(key, None)
-        if schema.get("format") not in _FORMATS or "pattern" in schema:
-            schema.pop("format", None)
-        for key in _COUNTS:
-            if isinstance(schema.get(key), float) and schema[key].is_integer():
-                schema[key] = int(schema[key])
+    def _replace_one_of(self, schema: dict[str, Any], resolver: Any) -> None:
+        """Make `oneOf` an `anyOf`; it means the same if no value fits two of the schemas.
 
-    def _loosen_one_of(self, schema: dict[str, Any], resolver: Any) -> None:
-        """Make `oneOf` an `anyOf`; it means the same if no value fits two of the schemas."""
-        given = schema["oneOf"]
-        apart = False
-        if len(given) <= _MAX_BRANCHES and self._compared < _MAX_COMPARED:
-            branches = [_skeleton(_inlined(each, resolver)) for each in given]
-            apart = self._is_followed({"oneOf": branches})
-        if apart or self.soften:
+        llguidance finds out whether that is so, but sees no tags behind references: it gets the branches without them.
+        """
+        branches = schema["oneOf"]
+        are_apart = False
+        if len(branches) <= _MAX_BRANCHES and self._tried_characters < _MAX_TRIED_CHARACTERS:
+            are_apart = self._is_followed({"oneOf": [_skeleton(each, resolver) for each in branches]})
+        if are_apart or self.soften:
             del schema["oneOf"]
             if "anyOf" in schema:
-                schema["allOf"] = [*schema.get("allOf", []), {"anyOf": given}]
+                schema["allOf"] = [*schema.get("allOf", []), {"anyOf": branches}]
             else:
-                schema["anyOf"] = given
-            self.left_out += [] if apart else ["oneOf"]
+                schema["anyOf"] = branches
+            if not are_apart:
+                self.left_out.append("oneOf")
 
-    def _loosen(self, schema: dict[str, Any]) -> None:
+    def _leave_out(self, schema: dict[str, Any]) -> None:
         """Leave out what llguidance cannot enforce."""
         wrong = [key for key in _LACKING if key in schema]
         if "pattern" in schema and not self._is_followed({"pattern": schema["pattern"]}):
             wrong.append("pattern")
-        patterns = schema.get("patternProperties")
-        if patterns and not (
-            len(patterns) == 1 and self._is_followed({"patternProperties": {key: {} for key in patterns}})
+        patterns = schema.get("patternProperties") or {}
+        if patterns and (
+            len(patterns) > 1 or not self._is_followed({"patternProperties": {key: {} for key in patterns}})
         ):
             wrong.append("patternProperties")
-            # It is about names that no pattern fits.
+            # This is about the names that no pattern fits.
             schema.pop("additionalProperties", None)
-        for name in patterns or ():
+        for name in patterns:
             try:
                 re.compile(name)
             except (re.error, RecursionError, OverflowError):
@@ -261,35 +263,55 @@ class Embedding:
         self.left_out += wrong
 
     def _is_followed(self, schema: dict[str, Any]) -> bool:
-        """Return whether llguidance knows all parts of a small schema."""
+        """Return whether llguidance takes a small schema; False beyond the limit of those that are tried."""
         from rdchat.inference.prompts.shape_grammar import is_followed  # noqa: PLC0415  llguidance: seldom needed
 
         key = json.dumps(schema)
-        self._compared += len(key)
-        if key not in self._followed:
-            self._followed[key] = len(self._followed) < _MAX_TRIED and is_followed(key)
-        return self._followed[key]
+        self._tried_characters += len(key)
+        if key not in self._tried:
+            self._tried[key] = len(self._tried) < _MAX_TRIED and is_followed(key)
+        return self._tried[key]
 
 
 def _make_modern(schema: dict[str, Any]) -> None:
-    """Write what draft 2020-12 writes in another way."""
+    """Write as draft 2020-12 does what older drafts write in another way."""
     if isinstance(schema.get("items"), list):
         schema["prefixItems"] = schema.pop("items")
-        schema |= {"items": schema.pop("additionalItems")} if "additionalItems" in schema else {}
+        if "additionalItems" in schema:
+            schema["items"] = schema.pop("additionalItems")
     for key, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        # In draft 4 this says of the other bound whether it is excluded.
         if isinstance(schema.get(key), bool):
-            # Draft 4 has it.
-            schema |= {key: schema.pop(bound)} if schema.pop(key) and bound in schema else {}
+            is_excluded = schema.pop(key)
+            if is_excluded and bound in schema:
+                schema[key] = schema.pop(bound)
 
 
-def _inlined(schema: Any, resolver: Any) -> Any:
-    """Return a schema, or the one that it refers to."""
-    refers = isinstance(schema, dict) and "$ref" in schema
-    return _target(schema["$ref"], resolver)[0] if refers else schema
+def _make_plain(schema: dict[str, Any]) -> None:
+    """Leave out what changes nothing, and write whole numbers as such."""
+    for key in [key for key, value in schema.items() if value is None and key not in ("const", "default")]:
+        del schema[key]
+    for key, values in _LACKING.items():
+        # For Python, 0 equals False.
+        if key in schema and any(type(schema[key]) is type(each) and schema[key] == each for each in values):
+            del schema[key]
+    if "if" not in schema or not schema.keys() & {"then", "else"}:
+        for key in ("if", "then", "else"):
+            schema.pop(key, None)
+    if schema.get("format") not in _FORMATS or "pattern" in schema:
+        schema.pop("format", None)
+    for key in _COUNTS:
+        if isinstance(schema.get(key), float) and schema[key].is_integer():
+            schema[key] = int(schema[key])
 
 
-def _skeleton(schema: Any) -> Any:
-    """Return what may distinguish the values of a schema from those of another: types, values and tags."""
+def _skeleton(schema: Any, resolver: Any) -> Any:
+    """Return what may distinguish the values of a schema from those of another: types, values and tags.
+
+    A tag is a property with one of some values. Of a reference, the schema that it names counts.
+    """
+    if isinstance(schema, dict) and "$ref" in schema:
+        schema, _ = _target(schema["$ref"], resolver)
     if not isinstance(schema, dict):
         return schema
     tags = {
@@ -313,18 +335,20 @@ def reject_unfit(answer: str, schemas: str) -> None:
     from jsonschema import Draft202012Validator, validators  # noqa: PLC0415  seldom needed
 
     value = json.loads(answer)
-    known = json.loads(schemas)
+    by_tool = json.loads(schemas)
+    # The name of the tool that the answer calls; empty for an answer that is no call.
     name = ""
     match value:
-        case {"name": str(called), "arguments": arguments, **rest} if called in known and not rest:
+        case {"name": str(called), "arguments": arguments, **rest} if called in by_tool and not rest:
             name = called
             value = arguments
-    schema = known.get(name, True)
+    schema = by_tool.get(name, True)
     kind = validators.validator_for(schema, default=Draft202012Validator)
     kind = validators.extend(kind, {"pattern": _check_pattern})  # type: ignore[no-untyped-call]
     try:
         problem = next(kind(schema, registry=Registry()).iter_errors(value), None)
     except Exception:
+        # The schema itself is wrong: it checks nothing.
         problem = None
     if problem is not None:
         text = " ".join(problem.message.split())[:300]
@@ -350,21 +374,26 @@ def template_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
     References are written out, it has `properties`, and a value that may be null has its one other type and `nullable`:
     templates that write types read `type` alone.
     """
-    made = {"type": "object", "properties": {}} | expanded(parameters)
-    given = made["properties"] if isinstance(made["properties"], dict) else {}
-    return made | {"properties": {name: _nullable(each) for name, each in given.items()}}
+    schema = {"type": "object", "properties": {}} | expanded(parameters)
+    properties = schema["properties"] if isinstance(schema["properties"], dict) else {}
+    return schema | {"properties": {name: _nullable(each) for name, each in properties.items()}}
 
 
 def _nullable(schema: Any) -> Any:
+    """Return a schema of null or one other type as that type with `nullable`; any other schema as it is."""
     if not isinstance(schema, dict):
         return schema
-    named = schema.get("type")
-    several = schema.get("anyOf")
-    if isinstance(named, list) and len(others := [each for each in named if each != "null"]) == 1 < len(named):
-        return schema | {"type": others[0], "nullable": True}
-    if isinstance(several, list) and len(others := [each for each in several if each != {"type": "null"}]) == 1:
-        rest = {key: value for key, value in schema.items() if key != "anyOf"}
-        return (others[0] | rest | {"nullable": True}) if isinstance(others[0], dict) and len(several) > 1 else schema
+    types = schema.get("type")
+    branches = schema.get("anyOf")
+    if isinstance(types, list):
+        others = [each for each in types if each != "null"]
+        if len(others) == 1 < len(types):
+            return schema | {"type": others[0], "nullable": True}
+    if isinstance(branches, list):
+        others = [each for each in branches if each != {"type": "null"}]
+        if len(others) == 1 < len(branches) and isinstance(others[0], dict):
+            rest = {key: value for key, value in schema.items() if key != "anyOf"}
+            return others[0] | rest | {"nullable": True}
     return schema
 
 
@@ -375,29 +404,31 @@ def expanded(schema: Mapping[str, Any]) -> dict[str, Any]:
     """
     if '"$ref"' not in json.dumps(schema):
         return dict(schema)
+    # Characters that references have added.
     spent = 0
 
-    def write(part: Mapping[str, Any], resolver: Any, outer: tuple[int, ...]) -> dict[str, Any]:
+    def write_out(part: Mapping[str, Any], resolver: Any, outer: tuple[int, ...]) -> dict[str, Any]:
+        """Write out a part; `outer` are the identities of the targets around it."""
         nonlocal spent
-        rest = {key: value for key, value in part.items() if key not in _MOVED_KEYS}
+        rest = {key: value for key, value in part.items() if key not in _REFERENCE_KEYS}
         reference = rest.pop("$ref", None)
-        made = _mapped(rest, resolver, lambda sub, inner: write(sub, inner, outer))
+        result = _with_changed_parts(rest, resolver, lambda subschema, inner: write_out(subschema, inner, outer))
         if reference is None:
-            return made
+            return result
         try:
             target, inner = _target(reference, resolver)
         except SchemaError:
-            return {"$ref": reference} | made
+            return {"$ref": reference} | result
         if not isinstance(target, dict):
-            return made
+            return result
         if id(target) in outer or len(outer) > _DEEPEST_EXPANDED or spent > _MAX_EXPANDED:
             name = str(reference).rsplit("/", 1)[-1].removeprefix("#")[:100] or "the whole"
             kind = {"type": target["type"]} if "type" in target else {}
-            return kind | {"description": f"Has the form of {name}, which is described above."} | made
+            return kind | {"description": f"Has the form of {name}, which is described above."} | result
         spent += len(json.dumps(target))
-        return write(target, inner, (*outer, id(target))) | made
+        return write_out(target, inner, (*outer, id(target))) | result
 
     try:
-        return write(schema, _resolver_of(schema), (id(schema),))
+        return write_out(schema, _resolver_of(schema), (id(schema),))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return dict(schema)

@@ -1,6 +1,8 @@
 """Makes token ids of conversations with the model's own chat template and tokenizer.
 
-Loads mlx-lm's tokenizer in this process, after the child process has tried it.
+`ModelPrompts` is what a loaded model has. It decides which texts, tools and images a template gets, and marks control
+tokens; the child process renders and encodes them. `read_tokenizer` loads mlx-lm's tokenizer in this process, for
+decoding, after the child has tried it; the functions below it check that tokenizer against the model.
 """
 
 import rdchat.inference.blas  # before MLX
@@ -53,9 +55,9 @@ from rdchat.inference.prompts.tokenizer_process import (
     tokenizer_view,
 )
 
-# Conversations that are longer than so many contexts are not counted to their end.
+# A longer conversation, in contexts of the model, is not counted to its end.
 _MAX_CONTEXTS = 4
-# Which letters a tokenizer has is up to its authors; blanks and line ends are what conversions lose.
+# A text that a tokenizer must give back (`check_round_trip`): damaged conversions lose blanks and line ends.
 _SAMPLE = "a b\nc"
 PADDING = re.compile(r"\[PAD\d+\]")
 """How some vocabularies name ids that only pad the logits."""
@@ -136,9 +138,9 @@ class ModelPrompts:
         elif not self._mentions("tool_calls"):
             # The template would leave calls out without an error.
             messages = tools_as_text(messages)
-        if any(message.answer is not None for message in messages) and self._template(waiting).drops:
+        if any(message.answer is not None for message in messages) and self._template_thinking(waiting).drops:
             messages = answers_only(messages)
-        chosen = {} if thinking is None else self._variables(thinking, waiting)
+        chosen = {} if thinking is None else self._thinking_variables(thinking, waiting)
         encode = partial(self.process.encode, self._folder, waiting, limit=limit)
         if self.sight is not None and (images := images_of(messages)):
             encode = partial(encode, images=(self.sight.placeholder, self.sight.expanded(images, cap, limit)))
@@ -181,12 +183,22 @@ class ModelPrompts:
         chosen: Mapping[str, Any],
         encode: Callable[..., list[int]],
     ) -> list[int]:
+        """Return the ids of a conversation in one of the forms of `fitted`.
+
+        Args:
+            messages: The conversation.
+            unfinished: See `encode`.
+            tools: See `encode`; empty where they are text already.
+            chosen: The variables of the template that switch thinking.
+            encode: `TokenizerProcess.encode`, with the arguments that are the same for all forms.
+        """
         marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
         mark = partial(self._mark, marks=marks)
         encode = partial(encode, marks=marks)
         turns = [turn_of(message, mark, marks.image) for message in messages]
         begun = unfinished or ChatMessage(Role.ASSISTANT, "")
-        thought = self._thought(mark(begun.thought, ()))
+        thought = self._thought_text(mark(begun.thought, ()))
+        # What stands behind the conversation: the beginning of the reply.
         text = thought + mark(begun.content, begun.own_control or own_markers(begun.content))
         has_thought = begun.answer is not None
         if not self._tokenizer.has_chat_template:
@@ -200,6 +212,7 @@ class ModelPrompts:
         variables = {**usual_variables(self._tokenizer), **chosen, **given}
         texts = [said(message, mark, marks.image) for message in messages]
         encode = partial(encode, text=text, texts=texts, variables=variables, has_thought=has_thought)
+        # Some templates take the arguments of calls only as text.
         try:
             return encode(turns=turns)
         except TemplateRefusedError:
@@ -213,7 +226,7 @@ class ModelPrompts:
             own = [at for at in own if not text.startswith(self.sight.placeholder, at)]
         return self._tokens.mark(text, own, marks)
 
-    def _thought(self, thought: str) -> str:
+    def _thought_text(self, thought: str) -> str:
         """Return the thought of a reply that is continued in the model's own markers; empty for a model without."""
         known = self.control.values()
         pair = next((each for each in PAIRS if each[0] in known), None)
@@ -247,7 +260,7 @@ class ModelPrompts:
     @property
     def thinking(self) -> tuple[ThinkingChoice, ...]:
         """The choices of thinking; empty where the chat template has no switch."""
-        return tuple(self._template().choices)
+        return tuple(self._template_thinking().choices)
 
     @property
     def trained_for_tools(self) -> bool:
@@ -259,20 +272,20 @@ class ModelPrompts:
     @property
     def tool_markers(self) -> tuple[str, str] | None:
         """See `ModelInfo.tool_markers`."""
-        if self.trained_for_tools:
-            tokenizer = self._tokenizer
-            return (
-                (tokenizer.tool_call_start, tokenizer.tool_call_end) if tokenizer.has_tool_calling else CHANNEL_MARKERS
-            )
-        return CALL_MARKERS if self._tokenizer.has_chat_template else None
+        tokenizer = self._tokenizer
+        if not self.trained_for_tools:
+            return CALL_MARKERS if tokenizer.has_chat_template else None
+        return (tokenizer.tool_call_start, tokenizer.tool_call_end) if tokenizer.has_tool_calling else CHANNEL_MARKERS
 
-    def _template(self, waiting: Waiting = lambda: None) -> TemplateThinking:
+    def _template_thinking(self, waiting: Waiting = lambda: None) -> TemplateThinking:
+        """Return what the chat template does with thoughts; nothing for one in Python, which is not tried."""
         if not self._tokenizer.has_chat_template or _own_renderer(self._tokenizer) is not None:
             return TemplateThinking()
         return self.process.thinking(self._folder, usual_variables(self._tokenizer), waiting)
 
-    def _variables(self, thinking: ThinkingChoice, waiting: Waiting) -> Mapping[str, Any]:
-        choices = self._template(waiting).choices
+    def _thinking_variables(self, thinking: ThinkingChoice, waiting: Waiting) -> Mapping[str, Any]:
+        """Return the variables of the chat template for a choice; InvalidSettingError if it has no such choice."""
+        choices = self._template_thinking(waiting).choices
         if thinking not in choices:
             raise InvalidSettingError(
                 f"The chat template of {self._folder.name} has no setting for thinking {thinking.value}.",
@@ -374,8 +387,8 @@ def check_round_trip(tokenizer: Any, name: str) -> str:
     Raises:
         ModelError: If a byte-level vocabulary has no such rule for texts: its pattern is lost.
     """
-    read = _round_trip(tokenizer)
-    if read != _SAMPLE and _is_byte_level(tokenizer):
+    result = _round_trip(tokenizer)
+    if result != _SAMPLE and _is_byte_level(tokenizer):
         backend = tokenizer.backend_tokenizer
         rules = (bytes(each.__getstate__()) for each in (backend.normalizer, backend.pre_tokenizer) if each is not None)
         if not any(b'"ByteLevel"' in each for each in rules):
@@ -384,12 +397,12 @@ def check_round_trip(tokenizer: Any, name: str) -> str:
                 "Download another copy of the model, or the tokenizer.json of the original.",
             )
         backend.decoder = decoders.ByteLevel()
-        read = _round_trip(tokenizer)
-    # A vocabulary that has none of the letters tells nothing of blanks.
-    if read == _SAMPLE or not any(letter in read for letter in "abc"):
+        result = _round_trip(tokenizer)
+    # A vocabulary without any of the letters is one of other texts, and shows nothing of blanks.
+    if result == _SAMPLE or not any(letter in result for letter in "abc"):
         return ""
     return (
-        f"The tokenizer of {name} turns {_SAMPLE!r} into {read[:40]!r}. If that of the original model does not, "
+        f"The tokenizer of {name} turns {_SAMPLE!r} into {result[:40]!r}. If that of the original model does not, "
         "this copy is damaged: download another one."
     )
 

@@ -1,6 +1,8 @@
 """The grammar of an answer's shape, as llguidance takes it, and the limits of grammars.
 
-The tokenizers' child process checks a shape with it, and `shape_matcher` follows one.
+A shape is JSON, a JSON schema, a regular expression or a grammar of llguidance's own, which is a kind of Lark. The
+child process for tokenizers compiles a shape first (`check_grammar`), since that may take long; `shape_matcher` then
+makes the masks of a reply with it.
 """
 
 import json
@@ -14,11 +16,12 @@ from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding
 
-# These are llguidance's.
+# Parts of llguidance's messages.
 _NO_TEXT = "NoExtensionBias"
 _NO_DETAILS = "<non-verbose/>"
-# It stands below a drawing of the pattern.
+# Of a regular expression, the error stands below a drawing of the pattern.
 _ERROR_OF_REGEX = re.compile(r"^error: (.+)", re.MULTILINE)
+# Limit of an error's text for people.
 _MAX_CHARACTERS = 200
 # Whitespace is one space or none, since a small model may write blank lines for ever.
 _JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
@@ -39,6 +42,7 @@ def grammar_of(shape: AnswerShape) -> str:
 
 
 def _self_contained(source: str) -> str:
+    """Return a schema whose references all name its own definitions; SchemaError, a ValueError, if it has others."""
     embedding = Embedding(soften=False)
     schema = embedding.embed_schema(json.loads(source))
     return json.dumps(schema | {"$defs": embedding.definitions} if embedding.definitions else schema)
@@ -54,6 +58,8 @@ def after_thought(grammar: str, closing: str, parts: Sequence[str | int]) -> str
     """
     answer = json.loads(grammar)["grammars"] if grammar.startswith('{"grammars"') else [{"lark_grammar": grammar}]
     answer[0]["name"] = "answer"
+    # In llguidance's Lark, `<[7]>` is the token 7, `&` and `~` are "and" and "not", `@answer` is the other grammar, and
+    # `suffix` ends a text at its first occurrence.
     if any(isinstance(each, int) for each in parts):
         end = " ".join(f"<[{each}]>" if isinstance(each, int) else json.dumps(each) for each in parts)
         # The marker ends a thought for readers too, so a thought does not have it.

@@ -1,4 +1,7 @@
-"""The messages of a conversation as chat templates take them, and changes that make a template take them.
+"""The messages of a conversation as chat templates take them (`turn_of`), and changes for templates that refuse them.
+
+`tools_as_text` and `answers_only` are for templates that are known to need them. `fitted` gives a conversation one more
+change after each refusal. No template is run here.
 
 Where a template has no place for tools they become text: definitions are JSON in the system prompt, a call is JSON
 between markers that most open models use, and a result is a message of the user between markers.
@@ -18,11 +21,12 @@ from rdchat.inference.api import ChatMessage, Role, Thoughts, ToolCall, images_o
 CALL_MARKERS = ("<tool_call>", "</tool_call>")
 """What begins and ends a call; `mlx_lm.tool_parsers.json_tools` has the same."""
 CHANNEL_MARKERS = ("to=functions.", "<|call|>")
-"""What begins and ends a call of gpt-oss, as it is told apart."""
+"""What begins and ends a call of gpt-oss."""
 _RESULT_MARKERS = ("<tool_response>", "</tool_response>")
-# The first character of a marker that other text spells.
+# The first character of a marker of calls or results; `_escaped` replaces it in other texts.
 _SPELLED = re.compile(r"<(?=\s*/?\s*tool_(?:call|response))", re.IGNORECASE)
 Messages = tuple[ChatMessage, ...]
+# Mistral's templates refuse ids of calls of any other length.
 _ID_LENGTH = 9
 _NO_RESULT = "There is no result: the call was not run."
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
@@ -55,6 +59,7 @@ def tools_as_text(messages: Sequence[ChatMessage], tools: str = "") -> tuple[Cha
 
 
 def _description(tools: str) -> str:
+    """Return the text of the system prompt about tools, which are a JSON list."""
     listed = _escaped("\n".join(_as_json(tool.get("function", tool)) for tool in json.loads(tools)))
     form = _as_call('{"name": NAME, "arguments": {...}}')
     return (
@@ -100,10 +105,12 @@ def _as_json(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
+    """Return a text in which no marker of calls or results can be read; JSON in it means the same."""
     return _SPELLED.sub(r"\\u003c", text)
 
 
 def _as_call(text: str) -> str:
+    """Return the JSON of a call between its markers."""
     return f"{CALL_MARKERS[0]}\n{_escaped(text)}\n{CALL_MARKERS[1]}"
 
 
@@ -155,11 +162,12 @@ def _without_role(messages: Sequence[ChatMessage]) -> Messages:
 def _with_short_ids(messages: Messages) -> Messages:
     """Give calls and their results ids of nine letters; a result without an id gets that of the next open call."""
     changed = []
+    # The ids of the last calls without a result, in order.
     waiting = dict[str, None]()
     for at, message in enumerate(messages):
         if message.tool_calls:
             ids = [_short(call.call_id or f"{at}/{number}") for number, call in enumerate(message.tool_calls)]
-            calls = tuple(replace(call, call_id=one) for call, one in zip(message.tool_calls, ids, strict=True))
+            calls = tuple(replace(call, call_id=new) for call, new in zip(message.tool_calls, ids, strict=True))
             changed.append(replace(message, tool_calls=calls))
             waiting = dict.fromkeys(ids)
         elif message.role is Role.TOOL:
@@ -173,7 +181,8 @@ def _with_short_ids(messages: Messages) -> Messages:
 
 def _with_results(messages: Messages) -> Messages:
     """Have the result of each call follow it; one that was not answered gets a result that says so."""
-    # Where the results of each id stand, in order, and -1 for a message with calls of that id.
+    # By id, the indices of its results and -1 for each message with such a call, in the conversation's order. What has
+    # been passed is removed, so the first entry is the next result, or -1 if another call with this id comes first.
     indices = defaultdict[str, deque[int]](deque)
     for at, message in enumerate(messages):
         if message.role is Role.TOOL:
@@ -192,7 +201,6 @@ def _with_results(messages: Messages) -> Messages:
             indices[call_id].popleft()
         for call in message.tool_calls:
             following = indices[call.call_id]
-            # A later call may have the same id.
             if following and following[0] >= 0:
                 moved.add(following[0])
                 changed.append(messages[following.popleft()])
@@ -202,6 +210,7 @@ def _with_results(messages: Messages) -> Messages:
 
 
 def _short(call_id: str) -> str:
+    """Return an id of nine letters and digits: the same one, if it is such an id."""
     fits = len(call_id) == _ID_LENGTH and call_id.isascii() and call_id.isalnum()
     return call_id if fits else short_id(call_id)
 

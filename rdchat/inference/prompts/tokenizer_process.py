@@ -1,4 +1,6 @@
-"""Starts and asks the process that runs tokenizers and chat templates, because they are foreign data.
+"""The app's side of the process that runs tokenizers and chat templates, because they are foreign data.
+
+`TokenizerProcess` sends requests to it. `tokenizer_view` prepares a model's folder, in both processes.
 
 A tokenizer's configuration can name code in the folder or on the hub (`auto_map`); transformers then asks on standard
 output whether to run it. So transformers is given a folder of links to the known files, without such references.
@@ -74,23 +76,24 @@ def tokenizer_view(folder: Path) -> Iterator[Path]:
         view.mkdir()
         for path in (*(folder / name for name in _FILES), *folder.glob("*.tiktoken")):
             if path.exists() and path.name != _TEMPLATE_FILE:
-                _show(path, view / path.name)
+                _link_or_copy(path, view / path.name)
         _write_configurations(folder, view)
         yield view
 
 
-def _show(path: Path, folder: Path) -> None:
+def _link_or_copy(path: Path, target: Path) -> None:
     """Link to a file; copy it without its byte order mark, if it has one."""
     check_file(path)
     with read_errors(path), opened(path) as file:
         is_marked = file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK
     if is_marked:
-        folder.write_bytes(read_bytes(path).removeprefix(_BYTE_ORDER_MARK))
+        target.write_bytes(read_bytes(path).removeprefix(_BYTE_ORDER_MARK))
     else:
-        folder.symlink_to(path.resolve())
+        target.symlink_to(path.resolve())
 
 
 def _write_configurations(folder: Path, view: Path) -> None:
+    """Write `config.json` and `tokenizer_config.json` of a view: what a tokenizer reads of the folder's own."""
     model = _read(folder / "config.json")
     tokenizer = _read(folder / "tokenizer_config.json")
     copied = {key: model[key] for key in _MODEL_KEYS if isinstance(model.get(key), str)}
@@ -185,6 +188,7 @@ def _class_of(auto_map: object) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Return the object of a JSON file; empty without the file."""
     return read_object(path) if path.exists() else {}
 
 
@@ -352,6 +356,9 @@ def _errors_of(what: str) -> Iterator[None]:
     except ChildError as error:
         kind = _InterruptedError if error.interrupted else ModelError
         raise kind(f"{what} {error.reason}.", error.hint if error.interrupted else MODEL_HINT) from error
+
+
+# Readers of the child's answers: an answer of another form makes the request fail.
 
 
 def _control_of(answer: Any) -> dict[str, int]:

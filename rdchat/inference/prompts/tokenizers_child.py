@@ -1,7 +1,7 @@
 """The child process that reads tokenizers and renders chat templates: `rdchat --child tokenizers`.
 
 It serves `TokenizerProcess` and stores nothing of the person's texts. It also finds out how a chat template treats
-thoughts, and how it switches them on or off, by rendering it.
+thoughts, how it switches them on or off, and how it ends a reply, by rendering it with words that no template has.
 """
 
 import os
@@ -20,26 +20,28 @@ from rdchat.work.served import serve
 
 Render = Callable[[list[dict[str, Any]], dict[str, Any]], str]
 
-# No template contains these words.
+# Words that no template contains.
 _THOUGHT = "qzthoughtqz"
 _ANSWER = "qzanswerqz"
 _QUESTION = {"role": "user", "content": "Hi"}
 # A reply of gpt-oss.
 _CHANNELS = f"<|channel|>analysis<|message|>{_THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{_ANSWER}"
+# The fields of a message's thought that a template reads.
 _FIELD = re.compile(rf"""(?:\.|\[['"]|['"])({"|".join(THOUGHT_FIELDS)})\b""")
+# Variables of templates that switch thinking, with the values for on and off.
 _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
     ("enable_thinking", True, False),  # Qwen3, GLM, SmolLM3, Gemma 4 and most others
     ("thinking", True, False),  # DeepSeek V3.1, Granite
     ("thinking_mode", "enabled", "disabled"),  # MiniMax M3
 )
-# The first is gpt-oss's and Solar Open's, the second Kimi K3's.
+# Variables that say how much the model thinks: gpt-oss's and Solar Open's, then Kimi K3's.
 _EFFORTS = ("reasoning_effort", "thinking_effort")
 # Levels that render like an earlier one are left out.
 _LEVELS = ("low", "high", "medium")
 # Limit of decoded characters for each character in the vocabulary; byte-level tokenizers give at most one.
 _MAX_DECODED = 64
 _DECODED_AT_ONCE = 4096
-# Number of tokenizers: for a target and its draft model, and for the models before.
+# How many tokenizers are kept: for a target and its draft model, and for the models before.
 _MAX_HELD = 4
 # Limit of tokens that a tokenizer adds to a text by itself. Most add none to two.
 _MAX_ADDED = 64
@@ -54,6 +56,7 @@ def drops_thoughts(render: Render, source: str, variables: dict[str, Any]) -> bo
         source: The template.
         variables: Variables that are always set.
     """
+    # A reply with a thought in its text, as models with this template write it; None where it has no markers for that.
     written = _CHANNELS if "<|channel|>" in source else None
     for opening, closing in PAIRS:
         if written is None and closing in source:
@@ -63,12 +66,13 @@ def drops_thoughts(render: Render, source: str, variables: dict[str, Any]) -> bo
         return False
 
     def leaves_out(**reply: str) -> bool | None:
+        """Return whether the thought of a reply is missing in the prompt; None where the reply itself is refused."""
         text = _rendered(render, [_QUESTION, {"role": "assistant", **reply}, _QUESTION], variables)
         return None if text is None or _ANSWER not in text else _THOUGHT not in text
 
     as_written = leaves_out(content=written) if written else False
     if as_written is None:
-        # The template refuses them.
+        # The template refuses the thought, if it takes the answer alone.
         return leaves_out(content=_ANSWER) is not None
     return as_written or (bool(fields) and leaves_out(content=_ANSWER, **fields) is True)
 
@@ -79,20 +83,21 @@ def choices(render: Render, source: str, variables: dict[str, Any]) -> dict[str,
     A template without a switch has none. A variable counts where the template renders its values differently.
     """
 
-    def opened(name: str, value: Any) -> str | None:
+    def prompt_with(name: str, value: Any) -> str | None:
         return _rendered(render, [_QUESTION], variables | {name: value})
 
     variants: dict[str, dict[str, Any]] = {}
     for name, on, off in _SWITCHES:
         if not variants and _mentions(source, name):
-            texts = opened(name, on), opened(name, off)
+            texts = prompt_with(name, on), prompt_with(name, off)
             if None not in texts and texts[0] != texts[1]:
                 variants |= {"on": {name: on}, "off": {name: off}}
     for name in _EFFORTS:
         if _mentions(source, name):
+            # The first level with each prompt, by the prompt.
             levels: dict[str, str] = {}
             for level in _LEVELS:
-                text = opened(name, level)
+                text = prompt_with(name, level)
                 if text is not None and text not in levels:
                     levels[text] = level
             if len(levels) > 1:
@@ -126,6 +131,7 @@ def _mentions(source: str, name: str) -> bool:
 
 
 def _rendered(render: Render, turns: list[dict[str, str]], variables: dict[str, Any]) -> str | None:
+    """Return a prompt; None where the template refuses the messages."""
     try:
         return render(turns, variables)
     except TemplateRefusedError:
