@@ -231,7 +231,7 @@ _READERS: Mapping[str, Callable[[mx.array], Any]] = {
     "bool": bool,
     "tree": lambda array: PackedTree.chain(array.reshape(-1)).fetch(),
     "gap": lambda array: gap_of(mx.zeros((1, 31)) + array.reshape(-1), 3, _QUERIES, 4, 5),
-    "teacher": lambda array: Teacher(1, 31).fill(0, np.zeros((1, 4)), mx.zeros((31, 4)) + array, lambda rows: rows),
+    "teacher": lambda array: Teacher(1).fill(0, np.zeros((1, 4)), mx.zeros((31, 4)) + array, lambda rows: rows),
 }
 
 

@@ -1,5 +1,8 @@
 """Makes training data: the target writes questions and answers them, a batch of conversations at a time.
 
+A conversation is one question and one answer. `DataMaker` makes a batch; before that, `check_batched_decoding` and
+`chat_template` refuse a model with which this does not work.
+
 Zhang et al. 2024 train on answers of the target itself. Without a corpus of questions, the chat template's user prefix
 makes an instruction-tuned model write questions (Xu et al. 2024, "Magpie", arXiv 2406.08464). A batch is decoded with
 mlx-lm's batch generator, and becomes a shard on disk, which is written completely or not at all.
@@ -69,9 +72,9 @@ _PASSAGES = 600
 _MARK = "xquestionx"
 
 
-def answer_tokens(made: Sequence[TrainingConversation]) -> int:
+def answer_tokens(conversations: Sequence[TrainingConversation]) -> int:
     """Return the number of answer tokens in conversations."""
-    return sum(len(item.answer) for item in made)
+    return sum(len(item.answer) for item in conversations)
 
 
 class ShardFolder:
@@ -98,10 +101,10 @@ class ShardFolder:
         """Return the conversations of shard `number`, from 0."""
         return conversations_in(self._path(number))
 
-    def append_shard(self, made: Sequence[TrainingConversation]) -> None:
+    def append_shard(self, conversations: Sequence[TrainingConversation]) -> None:
         """Add a shard of at least one conversation; a crash leaves all of it or nothing."""
-        tokens, facts = columns(made, self._dtype)
-        temperatures = np.array([item.temperature for item in made], np.float64)
+        tokens, facts = columns(conversations, self._dtype)
+        temperatures = np.array([item.temperature for item in conversations], np.float64)
         with atomic_file(self._path(len(self))) as temporary, temporary.open("wb") as file:
             np.savez(file, tokens=tokens, facts=facts, temperatures=temperatures)
 
@@ -110,11 +113,11 @@ class ShardFolder:
 
 
 def columns(
-    made: Sequence[TrainingConversation], dtype: npt.DTypeLike
+    conversations: Sequence[TrainingConversation], dtype: npt.DTypeLike
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
     """Return the tokens of conversations, concatenated, and for each its number, length and answer start."""
-    facts = [[item.number, len(item.tokens), item.answer_start] for item in made]
-    return np.concatenate([np.array([*item.tokens], dtype) for item in made]), np.array([*facts], np.int32)
+    facts = [[item.number, len(item.tokens), item.answer_start] for item in conversations]
+    return np.concatenate([np.array([*item.tokens], dtype) for item in conversations]), np.array([*facts], np.int32)
 
 
 def write_on(
@@ -201,7 +204,10 @@ def _refusal(model: LoadedModel, reason: str) -> ModelError:
 
 
 def _compare(model: LoadedModel) -> tuple[float, float]:
-    """Return how far sequences in a batch are from those fed alone, in standard deviations, and the limit."""
+    """Return how far sequences in a batch are from those fed alone, in standard deviations, and the limit.
+
+    The limit is how far a sequence fed token by token is from itself.
+    """
     errors = list[float]()
     noise = list[float]()
     with closing(BatchGenerator(model.network, prefill_step_size=_TRIED_TOKENS)) as generator:
@@ -309,10 +315,10 @@ class DataMaker:
 
     def resume(self) -> list[list[TrainingConversation]]:
         """Continue after the last shard; return the existing shards."""
-        made = [self.shards.read_shard(number) for number in range(len(self.shards))]
-        for shard in made:
+        shards = [self.shards.read_shard(number) for number in range(len(self.shards))]
+        for shard in shards:
             self._remember(shard)
-        return made
+        return shards
 
     def make_shard(self) -> Generator[int]:
         """Make one more shard; after each target call yield its number of answer tokens so far."""
@@ -332,16 +338,17 @@ class DataMaker:
         for question in begun:
             if question[-1] in ends:
                 question.pop()
+        # These lists grow while the target writes, and with them the answers of the conversations.
         texts = [[*question, *template.after] for question in questions]
-        made = [
+        conversations = [
             TrainingConversation(each, text, len(text), _ANSWER_TEMPERATURES[each % len(_ANSWER_TEMPERATURES)])
             for each, text in zip(numbers, texts, strict=True)
         ]
-        temperatures = [item.temperature for item in made]
-        for _ in write_on(self.model, texts, [MAX_ANSWER_TOKENS] * len(made), temperatures, template.ends):
-            yield answer_tokens(made)
-        self.shards.append_shard(made)
-        self._remember(made)
+        temperatures = [item.temperature for item in conversations]
+        for _ in write_on(self.model, texts, [MAX_ANSWER_TOKENS] * len(texts), temperatures, template.ends):
+            yield answer_tokens(conversations)
+        self.shards.append_shard(conversations)
+        self._remember(conversations)
 
     def _question(self, prompt: SeedPrompt) -> list[int]:
         """Return the token ids up to the end of the seed prompt, cut to fit the context and the batch's memory."""
@@ -351,10 +358,10 @@ class DataMaker:
         room = limit - MAX_ANSWER_TOKENS - len(before) - len(self.template.after) - prompt.more_tokens
         return [*before, *text[: max(room, 1)]]
 
-    def _remember(self, made: Sequence[TrainingConversation]) -> None:
+    def _remember(self, conversations: Sequence[TrainingConversation]) -> None:
         """Keep answers in prose, up to the end of a sentence, as passages for later questions."""
         shortest, longest = _PASSAGE_TOKENS
-        for item in made:
+        for item in conversations:
             if len(item.answer) >= shortest:
                 answer = [token for token in item.answer[:longest] if token not in self.template.ends]
                 text = self.model.decode(answer).strip()

@@ -1,4 +1,4 @@
-"""What a recurrent head learns: answers, teacher and distillation loss, on single roots.
+"""What a recurrent head learns: answers, teacher and distillation loss, on single roots. `phases.Trainer` trains it.
 
 At answer token i the head gets the hidden state from which token i was chosen, and token i as its root; it predicts
 tokens i+1, i+2, ... User tokens are never predicted.
@@ -283,7 +283,7 @@ class Objective:
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
         self.draftable = np.isin(self.answers.tokens, self.vocabulary)
         self.rows = target.embeddings.output_rows(mx.array(self.vocabulary)).astype(mx.float32)
-        self.teacher = Teacher(len(self.answers), len(self.vocabulary))
+        self.teacher = Teacher(len(self.answers))
         self.roots: list[npt.NDArray[np.int64]] = []
         self.held_out = np.empty(0, np.int64)
         self._held_out_states: list[Halves] = []
@@ -314,6 +314,7 @@ class Objective:
         return start + np.flatnonzero((self.answers.left[here] > 0) & (self.answers.held_out[here] == held_out))
 
     def _make_head(self, measured: npt.NDArray[np.float32]) -> None:
+        """Make an untrained head and its whitening, from (n, width) hidden states."""
         embeddings = self.target.embeddings
         table = fetch(embeddings.embed(mx.arange(self.target.vocabulary_size)).astype(mx.float32))
         self.whitening = Whitening.measure(measured, table, self.counts, fetch(self.rows))

@@ -159,7 +159,10 @@ class Pace:
 
 
 def take_shipped(shards: ShardFolder, plan: TrainingPlan) -> None:
-    """Store conversations shipped with rdchat as shards, as many as needed, where no others were made yet."""
+    """Store conversations shipped with rdchat as shards, as many as needed, where no others were made yet.
+
+    They are answers of the same target to built-in questions, so the person's own questions would be missing in them.
+    """
     settings = plan.settings
     if settings.prompts or settings.chat_questions:
         return
@@ -182,8 +185,9 @@ def make_data(
     maker: DataMaker, limit: int, now: Callable[[], float]
 ) -> Generator[TrainingProgress, None, list[list[TrainingConversation]]]:
     """Make the missing shards; return those to train on, with at least `limit` answer tokens, which may not be all."""
-    made = maker.resume()
-    before = sum(map(answer_tokens, made))
+    shards = maker.resume()
+    # Answer tokens of the shards that earlier runs made, and of all.
+    before = sum(map(answer_tokens, shards))
     total = before
     pace = Pace(now)
 
@@ -196,12 +200,12 @@ def make_data(
         for tokens in maker.make_shard():
             if pace.due():
                 yield progress(total + tokens)
-        made.append(maker.shards.read_shard(len(made)))
-        total += answer_tokens(made[-1])
+        shards.append(maker.shards.read_shard(len(shards)))
+        total += answer_tokens(shards[-1])
         yield progress(total)
-    while total - answer_tokens(made[-1]) >= limit:
-        total -= answer_tokens(made.pop())
-    return made
+    while total - answer_tokens(shards[-1]) >= limit:
+        total -= answer_tokens(shards.pop())
+    return shards
 
 
 def train_head(
@@ -247,7 +251,7 @@ def train_head(
 
 
 def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iterator[TrainingProgress]:
-    """Train to the last step."""
+    """Train to the last step, from the checkpoint if there is one; yield progress every second, as `Pace` has it."""
     if checkpoint.exists():
         try:
             read_header(checkpoint)
@@ -262,7 +266,8 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
     for loss in trainer.train():
         if loss is not None and not math.isfinite(loss):
             raise ModelError("The training failed: its loss is no longer a number.", "Try another seed.")
-        losses += [] if loss is None else [loss]
+        if loss is not None:
+            losses.append(loss)
         last = trainer.step == trainer.total
         if last or now() - saved > _SAVE_EVERY:
             trainer.save_state(checkpoint)
@@ -290,6 +295,7 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
 
 
 def _check_answers(name: str, conversations: Sequence[TrainingConversation]) -> None:
+    """Refuse answers of a model from which no head can learn."""
     answers = Answers.concatenate(conversations)
     trained = ~answers.held_out
     if len(np.unique(answers.tokens[trained])) <= TEACHER_TOKENS or not (answers.left[trained] > 0).any():

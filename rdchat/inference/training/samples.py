@@ -19,6 +19,8 @@ from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 # The k of the teacher's top-k.
 TEACHER_TOKENS = 16
+# One conversation of so many is kept for evaluation.
+_HELD_OUT_EVERY = 15
 # Tokens from which a logit curve is measured.
 _CURVE_TOKENS = 64
 # Limit of the points of the curve.
@@ -47,10 +49,10 @@ class Answers:
     greedy: npt.NDArray[np.bool_]
 
     @classmethod
-    def concatenate(cls, conversations: Sequence[TrainingConversation], held_out_every: int = 15) -> "Answers":
-        """Concatenate the answers; one conversation of every `held_out_every`, by its number, is held out."""
+    def concatenate(cls, conversations: Sequence[TrainingConversation]) -> "Answers":
+        """Concatenate the answers; by the number of its conversation, one of every 15 is held out."""
         lengths = np.array([len(item.answer) for item in conversations], np.int32)
-        out = [item.number % held_out_every == held_out_every - 1 for item in conversations]
+        out = [item.number % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1 for item in conversations]
         return cls(
             np.concatenate([np.array([*item.answer], np.int32) for item in conversations]),
             np.concatenate([np.arange(length - 1, -1, -1, dtype=np.int32) for length in lengths]),
@@ -98,7 +100,10 @@ class StateWindows:
         return self.starts[numbers.start], self.starts[numbers.stop]
 
     def loading(self, window: int) -> Iterator[float]:
-        """Load a window; yield the finished share after each conversation. Nothing is yielded if it is loaded."""
+        """Load a window; yield the finished share after each conversation, so that the caller can stop there.
+
+        Nothing is yielded if it is loaded already.
+        """
         if self._loaded is not None and self._loaded[0] == window:
             return
         self._loaded = None  # Freed before the next one is loaded.
@@ -116,7 +121,7 @@ class StateWindows:
         self._loaded = window, states
 
     def read_states(self, window: int) -> Halves:
-        """Return the hidden states of a window, (tokens, width)."""
+        """Return the hidden states of a window, (tokens, width); it is loaded first if necessary."""
         for _ in self.loading(window):
             pass
         assert self._loaded is not None
@@ -175,16 +180,15 @@ class Teacher:
 
     Args:
         count: N.
-        candidates: Number of tokens that can be drafted.
 
     Attributes:
-        columns: (N, TEACHER_TOKENS) uint16 or uint32: the top-k tokens, as indices into the draft vocabulary.
+        columns: (N, TEACHER_TOKENS) uint16: the top-k tokens, as indices into the draft vocabulary.
         probs: (N, TEACHER_TOKENS) float16: their probabilities at temperature 1; each row sums to 1.
     """
 
-    def __init__(self, count: int, candidates: int) -> None:
+    def __init__(self, count: int) -> None:
         shape = count, TEACHER_TOKENS
-        self.columns: npt.NDArray[np.integer] = np.empty(shape, np.uint16 if candidates <= 2**16 else np.uint32)
+        self.columns: npt.NDArray[np.integer] = np.empty(shape, np.uint16)
         self.probs: npt.NDArray[np.floating] = np.empty(shape, np.float16)
 
     def fill(

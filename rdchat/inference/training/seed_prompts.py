@@ -74,7 +74,14 @@ def seed_prompt(seed: int, number: int, passages: Sequence[str], long: bool, ext
 
 
 def _prompt(draw: random.Random, kind: str, gaps: dict[str, str], *, has_passages: bool) -> SeedPrompt:
-    """Draw a prompt of a kind and fill its gaps with the words."""
+    """Draw a prompt of a kind and fill in the gaps of its pattern.
+
+    Args:
+        draw: The random numbers.
+        kind: A key of the shares in `prompt_kinds`.
+        gaps: What fills each gap; see `_draw_gaps`.
+        has_passages: Whether the target has written passages.
+    """
     tables = texts("seed_prompts")
     written = texts("written_texts")
     name = kind

@@ -1,4 +1,8 @@
-"""The plan of a training: settings, record and budget, and the checks before it begins."""
+"""The plan of a training: settings, record and budget, and the checks before it begins.
+
+`make_plan` does all that can fail early: a training then takes minutes to hours (`training_run`). Each target, seed and
+kind of questions has a folder of its own, in which an interrupted training is found again by its record.
+"""
 
 import hashlib
 import json
@@ -44,6 +48,7 @@ _DATA_TOKEN_BYTES = 10
 _TRAINING_TOKEN_BYTES = 80 + 4 * TEACHER_TOKENS
 # Memory for whitening, batches and the optimiser.
 _MEASURED_BYTES = 200_000_000
+# The record of a training, in its folder.
 _FILE = "begun.json"
 _MIN_TOKENS = 1000
 _MAX_TOKENS = 100_000_000
@@ -67,7 +72,7 @@ class Recipe:
         dropout: Share of each layer's inputs that is dropped.
         steps: Tokens drafted after the root.
         step_decay: Factor on the loss of each further token, since fewer drafts reach it.
-        vocabulary: Limit of the tokens that can be drafted.
+        vocabulary: Limit of the tokens that can be drafted; at most 2**16.
         seed: Seed of all random draws.
     """
 
@@ -118,42 +123,6 @@ def check_disk(folder: Path, data_bytes: int) -> None:
         )
 
 
-def make_budget(model: LoadedModel, width: int, tokens: int, sequences: int, *, anyway: bool = False) -> Budget:
-    """Return the budget of a training that fits in memory, measured on a call of one token.
-
-    Args:
-        model: The target.
-        width: Width of the hidden states that the drafter reads.
-        tokens: Answer tokens to train on.
-        sequences: Conversations to decode together, if so many fit.
-        anyway: Whether to continue with too little memory.
-
-    Raises:
-        DoesNotFitError: If there is not enough memory.
-    """
-    size = model.info.vocabulary_size
-    total_bytes = total_memory_bytes()
-    caches = make_prompt_cache(model.network)
-    model.network(mx.array([[0]]), cache=caches)
-    token_bytes = sum(array.nbytes // array.shape[2] for layer in caches for array in (layer.keys, layer.values))
-    logits_bytes = 3 * 4 * size  # Logits, and log-probabilities of this step and the last.
-    sequence_bytes = MAX_SEQUENCE_TOKENS * token_bytes + logits_bytes
-    sequences = max(min(sequences, (int(total_bytes * _BATCH_SHARE) - model.info.weights_bytes) // sequence_bytes), 1)
-    state_bytes = 2 * width
-    window_bytes = max(_WINDOW_BYTES, int(total_bytes * _WINDOW_SHARE))
-    table_bytes = 4 * size * TargetEmbeddings(model.network, size).width
-    states_bytes = min(tokens * state_bytes, window_bytes)
-    training_bytes = 3 * table_bytes + states_bytes + tokens * _TRAINING_TOKEN_BYTES + _MEASURED_BYTES
-    memory_bytes = max(sequences * sequence_bytes, training_bytes)
-    if memory_bytes > (limit := memory_room().limit_bytes) and not anyway:
-        raise DoesNotFitError(
-            f"The training needs {size_text(memory_bytes)} of memory besides the model, but only "
-            f"{size_text(limit)} are free.",
-            "Close other apps, train on fewer tokens, or choose a smaller model.",
-        )
-    return Budget(sequences, tokens * _DATA_TOKEN_BYTES, max(window_bytes // state_bytes, 1), memory_bytes)
-
-
 @dataclass(slots=True)
 class RunRecord:
     """The record of a training, stored as `begun.json` in its folder.
@@ -180,14 +149,20 @@ class RunRecord:
         write_json(folder / _FILE, asdict(self))
 
     @classmethod
-    def read_record(cls, folder: Path, model: LoadedModel) -> "RunRecord | None":
+    def read_record(cls, folder: Path, model: LoadedModel, resume: bool) -> "RunRecord | None":
         """Return the record in a folder; None where no training has begun.
 
         Raises:
-            RdchatError: If the record is damaged, or the training began in another precision.
+            RdchatError: If a training has begun but is not to be resumed, the record is damaged, or the training began
+                in another precision.
         """
         path = folder / _FILE
         hint = f"Delete {folder} to start again."
+        if not resume and any(folder.glob("*")):
+            raise RdchatError(
+                f"A training for {model.info.name} with the same seed and prompts has already begun.",
+                f"Continue it with --resume, use another --seed, or delete {folder}.",
+            )
         if not path.exists():
             return None
         try:
@@ -238,6 +213,41 @@ class TrainingSettings:
         require(1 <= epochs <= _MAX_EPOCHS, "epochs", epochs, f"from 1 to {_MAX_EPOCHS}")
 
 
+def make_budget(model: LoadedModel, width: int, settings: TrainingSettings) -> Budget:
+    """Return the budget of a training that fits in memory, measured on a call of one token.
+
+    Args:
+        model: The target.
+        width: Width of the hidden states that the drafter reads.
+        settings: Its `sequences` are decoded together if so many fit.
+
+    Raises:
+        DoesNotFitError: If there is not enough memory.
+    """
+    size = model.info.vocabulary_size
+    total_bytes = total_memory_bytes()
+    caches = make_prompt_cache(model.network)
+    model.network(mx.array([[0]]), cache=caches)
+    token_bytes = sum(array.nbytes // array.shape[2] for layer in caches for array in (layer.keys, layer.values))
+    logits_bytes = 3 * 4 * size  # Logits, and log-probabilities of this step and the last.
+    sequence_bytes = MAX_SEQUENCE_TOKENS * token_bytes + logits_bytes
+    most_sequences = (int(total_bytes * _BATCH_SHARE) - model.info.weights_bytes) // sequence_bytes
+    sequences = max(min(settings.sequences, most_sequences), 1)
+    state_bytes = 2 * width
+    window_bytes = max(_WINDOW_BYTES, int(total_bytes * _WINDOW_SHARE))
+    table_bytes = 4 * size * TargetEmbeddings(model.network, size).width
+    states_bytes = min(settings.tokens * state_bytes, window_bytes)
+    training_bytes = 3 * table_bytes + states_bytes + settings.tokens * _TRAINING_TOKEN_BYTES + _MEASURED_BYTES
+    memory_bytes = max(sequences * sequence_bytes, training_bytes)
+    if memory_bytes > (limit := memory_room().limit_bytes) and not settings.anyway:
+        raise DoesNotFitError(
+            f"The training needs {size_text(memory_bytes)} of memory besides the model, but only "
+            f"{size_text(limit)} are free.",
+            "Close other apps, train on fewer tokens, or choose a smaller model.",
+        )
+    return Budget(sequences, settings.tokens * _DATA_TOKEN_BYTES, max(window_bytes // state_bytes, 1), memory_bytes)
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
     """A training that can begin.
@@ -285,13 +295,14 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
     binding = TargetBinding.for_model(model.info)
     _check_out(settings.out, binding)
     trainings = paths.cache_dir() / "training" / f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
-    budget = make_budget(model, width, settings.tokens, settings.sequences, anyway=settings.anyway)
+    budget = make_budget(model, width, settings)
     folder = trainings / _data_key(settings, budget.sequences)
-    record = _read_record(folder, binding, model, resume)
+    record = RunRecord.read_record(folder, model, resume)
     check_disk(folder / SHARDS, budget.disk_bytes)
-    given = settings.prompts, record.chat_questions if record else settings.chat_questions
-    prompts, chat_questions = (_short(model, questions) for questions in given)
-    left_out = sum(map(len, given)) - len(prompts) - len(chat_questions)
+    all_chat_questions = record.chat_questions if record else settings.chat_questions
+    prompts = _short(model, settings.prompts)
+    chat_questions = _short(model, all_chat_questions)
+    left_out = len(settings.prompts) + len(all_chat_questions) - len(prompts) - len(chat_questions)
     if left_out and not prompts and not chat_questions:
         raise RdchatError(
             f"All questions are longer than {MAX_QUESTION_TOKENS} tokens.", "Use shorter ones, or leave them out."
@@ -334,6 +345,7 @@ def _check_hidden_states(model: LoadedModel, reads: HiddenReads) -> int:
 
 
 def _check_out(out: Path, binding: TargetBinding) -> None:
+    """Refuse a folder that the drafter cannot be written to, or that has something else than this target's drafter."""
     if not paths.is_utf8(out):
         raise RdchatError(f"The path {out} is not UTF-8 text, which MLX needs.", "Choose another folder.")
     if out.exists():
@@ -347,6 +359,7 @@ def _check_out(out: Path, binding: TargetBinding) -> None:
 
 
 def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the questions that are not too long."""
     return tuple(text for text in prompts if len(model.prompts.encode_text(text)) <= MAX_QUESTION_TOKENS)
 
 
@@ -355,14 +368,3 @@ def _data_key(settings: TrainingSettings, sequences: int) -> str:
     chats = ["chats"] if settings.chat_questions else []
     facts = json.dumps([settings.seed, sequences, settings.prompts, *chats])
     return hashlib.sha256(facts.encode()).hexdigest()[:12]
-
-
-def _read_record(folder: Path, binding: TargetBinding, model: LoadedModel, resume: bool) -> RunRecord | None:
-    if not any(folder.glob("*")):
-        return None
-    if not resume:
-        raise RdchatError(
-            f"A training for {binding.name} with the same seed and prompts has already begun.",
-            f"Continue it with --resume, use another --seed, or delete {folder}.",
-        )
-    return RunRecord.read_record(folder, model)

@@ -57,6 +57,7 @@ _COMPARED_TOKENS = 64
 _COMPARED = DraftSettings(
     Mode.DRAFTER, beam_width=COMPARED_BEAMS.width, beam_length=COMPARED_BEAMS.length, lookup_branch=False
 )
+# The setups of the card: beam width W, beam length L.
 _SETUPS = {
     "W1 L5": replace(_COMPARED, beam_width=1),
     "W4 L5": _COMPARED,
@@ -214,6 +215,7 @@ class DrafterTraining:
             ) from error
 
     def _phases(self) -> Generator[TrainingProgress]:
+        """Make the data, train the head unless that is done, evaluate it, and write it to the output folder."""
         settings = self._plan.settings
         record = self._record
         template = record.template(self._model)
@@ -312,6 +314,7 @@ The head holds no weights of the target. It was trained on the target's own answ
 
 
 def _figures(prompts: int, evaluation: Mapping[str, Statistics]) -> str:
+    """Return the rows of the card's table of setups."""
     lines = []
     for setup, counts in evaluation.items():
         if counts.tokens_per_target_call is not None:

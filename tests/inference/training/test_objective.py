@@ -232,7 +232,7 @@ def test_the_teacher_says_what_the_target_says(name: str, monkeypatch: pytest.Mo
     tokens = mx.array([[5, 80, 7, 240, 17]])
     probs = np.array(mx.softmax(model.network(tokens)[0].astype(mx.float32), axis=-1))
     states = np.array(model.hooks.hidden[0].astype(mx.float32))
-    teacher = Teacher(5, families.VOCABULARY)
+    teacher = Teacher(5)
     rows = embeddings.output_rows(mx.arange(families.VOCABULARY)).astype(mx.float32)
     for part in (slice(2), slice(2, 5)):
         teacher.fill(part.start or 0, states[part], rows, curve)
@@ -382,7 +382,7 @@ def test_the_draft_vocabulary_holds_the_most_frequent_answer_tokens() -> None:
         TrainingConversation(0, [90, 90, 90, 5, 5, 7, 7, 7, 3], 3, 0.0),
         TrainingConversation(14, [90, 8, 8, 8, 8], 1, 0.0),
     ]
-    answers = Answers.concatenate(items, held_out_every=15)
+    answers = Answers.concatenate(items)
     assert draft_vocabulary(answers, 2).tolist() == [5, 7]
     assert draft_vocabulary(answers, 9).tolist() == [3, 5, 7]
 
