@@ -38,7 +38,7 @@ def fetched(folder: Path) -> Path:
 
 def outcome_of(images: ImageProcess, path: Path) -> tuple[str, str]:
     """Return what becomes of a file, and a reason without names and numbers, if it is refused."""
-    before = images._child.starts
+    before = images.child.starts
     try:
         facts = images.check_image(path)
         prepared = images.prepare(path, "qwen", SETTINGS, 256)
@@ -48,7 +48,7 @@ def outcome_of(images: ImageProcess, path: Path) -> tuple[str, str]:
         if not line.isprintable() or not error.message.startswith(path.name):
             return "bad line", line
         reason = re.sub(r"\d[\d,.]*(?= )", "#", error.message.removeprefix(path.name).strip())
-        ended = images._child.pid is None or images._child.starts > max(before, 1)
+        ended = images.child.pid is None or images.child.starts > max(before, 1)
         return ("ended" if ended else "refused"), reason
     except Exception as error:
         return "error", repr(error)
@@ -69,9 +69,9 @@ def main() -> int:
             table[outcome_of(images, path)].append(path.relative_to(root).as_posix())
             if (seconds := time.monotonic() - started) > SLOW_S:
                 slow.append(f"{path.name} {seconds:.1f} s")
-            if (pid := images._child.pid) is not None:
+            if (pid := images.child.pid) is not None:
                 largest = max(largest, psutil.Process(pid).memory_info().rss)
-    images.end_child()
+    images.child.close()
     for (kind, reason), names in sorted(table.items(), key=lambda row: (row[0][0], -len(row[1]))):
         print(f"{kind:8} {len(names):5}  {reason}  ({names[0]})")
     print(

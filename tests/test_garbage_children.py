@@ -77,7 +77,7 @@ def image_is_refused(tmp_path: Path) -> None:
         process.check_image(tmp_path / "a.png")
     with pytest.raises(ImageRefusedError, match=r"a\.png"):
         process.prepare(tmp_path / "a.png", "gemma3", {}, None)
-    process.end_child()
+    process.child.close()
 
 
 FRAMED: dict[str, Callable[[Path], None]] = {

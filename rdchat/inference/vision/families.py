@@ -36,14 +36,16 @@ IMAGE_SETTINGS = ("processor_config.json", "preprocessor_config.json")
 CACHED_ROWS_BYTES = 2**28
 """Memory of the rows of images that are kept."""
 _UNKNOWN = "rdchat does not know how this model sees."
-# An inner layer of Qwen's tower that gives features for a layer of the language model ("deepstack").
+# Names of a weight that Qwen's tower has for each inner layer that gives features to the language model ("DeepStack").
 _DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
 
 # Names of one function: GELU's approximation with tanh.
 _GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
+# See `Family.sections`, by the beginning of the model type.
 _SECTIONS = {"qwen2": (16, 24, 24), "qwen3_vl": (24, 20, 20)}
-# Settings beside the tower's own that change rows.
+# Settings in config.json beside those of the tower that change rows.
 _OUTER = ("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy")
+# Values of `Family.assumed` and `Family.prefixes` that several families share.
 _RESIZED: _Assumed = {"do_resize": (True,)}
 _AXIAL: _Assumed = {"rope_type": ("axial", "default")}
 _SIGLIP: _Assumed = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
@@ -147,7 +149,7 @@ class Family:
         given |= rope if isinstance(rope, Mapping) else {}
         names = [name for name, values in self.assumed.items() if given.get(name, values[0]) not in (None, *values)]
         size = settings.get("size")
-        # A number is the side of a square.
+        # A size that is a number is the side of a square.
         sides = size if isinstance(size, Mapping) else ("height", "width")
         if size is not None and any(side not in sides and other not in settings for side, other in self.size.items()):
             names.append("size")
@@ -208,11 +210,13 @@ def vision_of(folder: Path) -> Vision:
 
 
 def _vision_in(folder: Path) -> Vision:
+    """Return the vision tower of a folder, or the reason why it has none; errors are those of `vision_of`."""
     config = read_config(folder)
     if not isinstance(config.get("vision_config"), Mapping):
         return Vision(None, {}, reason=NO_VISION if states_vision(config) else "")
     tensors = read_headers(folder, weight_files(folder, entries_of(folder)))
     family, own, reason = tower_among(tensors)
+    # A tower of another kind, which has a kernel where this family has a matrix.
     if family and family.matrix and len(tensors[own[family.matrix]].shape) != 2:
         return Vision(None, {}, reason=_UNKNOWN)
     if reason == _UNKNOWN:
@@ -220,8 +224,8 @@ def _vision_in(folder: Path) -> Vision:
             model_type = check_architecture(config)
             if not takes_image_rows(model_type):
                 reason = f"mlx-lm's module for '{model_type}' cannot take images."
+    # Damaged settings are an error later, where the model is loaded.
     with suppress(ModelError):
-        # Damaged settings are an error where the model is loaded.
         if family and (names := family.unfollowed(folder)):
             return Vision(None, {}, reason=f"rdchat does not follow {', '.join(names)} of its settings for images.")
     family = family and replace(family, blocks=family.blocks and family.blocks_of(config))
@@ -246,7 +250,7 @@ def fetched_tower(model: Path) -> Path | None:
     Raises:
         ModelError: If it is not a model folder, or is damaged.
     """
-    # A tower is whole once it has a configuration.
+    # A tower that was fetched completely has a configuration.
     results = paths.towers_dir().glob(f"*-vision-{target_hash(model)[:6]}/config.json")
     return min((path.parent for path in results), default=None)
 
@@ -256,7 +260,7 @@ def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], 
     for family in FAMILIES:
         own = _own_names(family, tensors)
         if own.keys() >= set(family.needs):
-            # Of these, TowerWeights reads those with biases.
+            # TowerWeights reads packed matrices only with biases: those that MLX quantised.
             scaled = {each.rpartition(".")[0] for each in own if ".scales" in each or ".weight_scale" in each}
             if all(f"{module}.biases" in own for module in scaled):
                 return family, own, ""
@@ -312,6 +316,7 @@ def _lfm2_tiles(layout: Layout) -> str:
 
 
 def _smol_side(config: _Config) -> dict[str, Any]:
+    """Return the tokens along a side of a tile of SmolVLM and Idefics3."""
     tower = config["vision_config"]
     side = tower.get("image_size", 224) // tower.get("patch_size", 32) // config.get("scale_factor", 2)
     return {"token_side": int(side)}
@@ -324,6 +329,7 @@ def _mistral_rows(layout: Layout) -> str:
 
 
 def _mistral_sides(config: _Config) -> dict[str, Any]:
+    """Return the pixels along a side of Mistral's patches, and the patches along a side of a token."""
     merge = config.get("spatial_merge_size", 2 if config["model_type"] == "mistral3" else 1)
     return {"patch_size": config["vision_config"].get("patch_size", 16), "merge_size": merge}
 

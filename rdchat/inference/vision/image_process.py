@@ -1,6 +1,7 @@
 """The app's side of the child that decodes images, and what that child makes of an image for a model.
 
-Neither NumPy nor MLX is imported here: windows start without them.
+`ImageProcess` sends requests to `pixels_child`, in which `processors` prepares the pixels. Neither NumPy nor MLX is
+imported here: windows start without them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -108,7 +109,7 @@ class ImageProcess:
     """
 
     def __init__(self, limits: Limits = _LIMITS) -> None:
-        self._child = ChildProcess("images", idle_s=_IDLE_S)
+        self.child = ChildProcess("images", idle_s=_IDLE_S)
         self._limits = limits
 
     def check_image(self, path: Path, *, name: str = "", waiting: Waiting = lambda: None) -> ImageFacts:
@@ -163,23 +164,19 @@ class ImageProcess:
 
     def forget_images(self) -> None:
         """Let the child forget the images that it keeps for a second use."""
-        if self._child.pid is not None:
-            self._child.submit("forget", {})
-
-    def end_child(self) -> None:
-        """End the child. Idempotent; the next image starts another one."""
-        self._child.close()
+        if self.child.pid is not None:
+            self.child.submit("forget", {})
 
     def _request[T](
         self, do: str, path: Path, name: str, waiting: Waiting, read: Callable[[Any, Path], T], **more: Any
     ) -> T:
         """Return `read` of the child's answer and the file that it wrote."""
         name = one_line(name or path.name)
-        # One that is cancelled may still write there for a moment.
+        # A file of its own for each request: a cancelled one may still write for a moment.
         with temporary_folder() as folder:
             out = folder / "out"
             arguments = {"path": str(path.absolute()), "name": name, "out": str(out), **more}
-            job = self._child.submit(do, arguments, self._limits, read=lambda answer: read(answer, out))
+            job = self.child.submit(do, arguments, self._limits, read=lambda answer: read(answer, out))
             try:
                 result: T = job.result(waiting)
             except ChildError as error:

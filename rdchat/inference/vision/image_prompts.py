@@ -52,11 +52,13 @@ def with_images(
     """
     changed = list(ids)
     spans = list[ImageSpan]()
+    # The end of the last run of tokens.
     at = 0
     fits = True
     for key, layout in images:
         own = image_ids(key, layout.pixel_tokens)
         for rows, columns in layout.grids:
+            # The tokens of each run: a row, where a token of text ends it, or a tile.
             for count in [columns] * rows if family.breaks else [rows * columns]:
                 start = at
                 with suppress(ValueError):

@@ -1,5 +1,9 @@
 """The rows of images: computed by a model's tower, kept by the hash of the pixels, and put into a network's calls.
 
+A row is the embedding that stands in place of a token of an image (see `families`). `TowerInput` is what a loaded model
+has; `ImageRows` computes and keeps the rows, and `ImageRowHooks` changes the network's calls. All of it runs on the
+engine's thread.
+
 A network of mlx-lm takes rows as the argument `input_embeddings`. Two families need more beside them, which hooks add:
 Qwen's models rotate some frequencies of a head by the time of a row, some by its row and some by its column in the
 image. mlx-lm's rope modules rotate all by one number, so each axis gets a call of its own, and each feature is taken
@@ -77,6 +81,7 @@ class ImageRowHooks:
     def __init__(
         self, network: nn.Module, sections: Sequence[int] = (), deep: int = 0, *, interleaved: bool = True
     ) -> None:
+        # Those of the call that runs; None outside of calls, and for text alone.
         self._rows: CallRows | None = None
         for name, module in network.named_modules() if sections else ():
             if "rope" in name.rsplit(".", 1)[-1] and callable(module):
@@ -98,6 +103,7 @@ class ImageRowHooks:
     def _rotate(
         self, axes: Callable[[int], mx.array], plain: Callable[..., mx.array], x: mx.array, *rest: Any, **named: Any
     ) -> mx.array:
+        """Return (1, heads, n, size): what a rope module makes of `x`, by axis. `plain` is its own call."""
         if self._rows is None or self._rows.positions is None:
             return plain(x, *rest, **named)
         # Rows become a batch, so that each has a position of its own.
@@ -107,6 +113,7 @@ class ImageRowHooks:
         return mx.where(axis == 0, time, mx.where(axis == 1, row, column)).transpose(2, 1, 0, 3)
 
     def _add(self, number: int, plain: Callable[..., mx.array], *arguments: Any, **named: Any) -> mx.array:
+        """Return the output of a layer, with the features for it added. `plain` is its own call."""
         output = plain(*arguments, **named)
         deep = self._rows.deep if self._rows is not None else ()
         return output + deep[number].astype(output.dtype) if deep else output
@@ -142,8 +149,10 @@ class ImageRows:
         self._name = folder.name
         self._vision = vision
         self._family = vision.family
+        # The tower's settings and weights, once it is loaded.
         self._settings = dict[str, Any]()
         self._weights: TowerWeights | None = None
+        # By the hash of the pixels, the last used last.
         self._recent = OrderedDict[str, SeenImage]()
 
     def stored_rows(self, key: str) -> SeenImage | None:
@@ -193,6 +202,7 @@ class ImageRows:
         return self._remember(key, SeenImage(arrays[0], tuple(arrays[1:]))) if arrays else None
 
     def _remember(self, key: str, seen: SeenImage) -> SeenImage:
+        """Keep the rows of an image, and forget those that were not used for longest if there are too many."""
         self._recent[key] = seen
         while (
             len(self._recent) > 1
@@ -213,10 +223,11 @@ class ImageRows:
         return SeenPrompt(ids, spans, seen, self._family.by_axis, self._family.scale(seen.rows.shape[-1]))
 
     def _compute(self, weights: TowerWeights, image: Prepared, evaluate: Callable[[mx.array], None]) -> SeenImage:
+        """Return the rows of an image, tile after tile, not evaluated yet."""
         tower = TOWERS[self._family.tower]
         layout = image.layout
         patches = image.patches
-        # Each token has as many patches.
+        # All tokens have the same number of patches.
         ends = np.cumsum([math.prod(grid) for grid in layout.grids]) * (len(patches) // layout.pixel_tokens)
         tiles = patches if patches.ndim == 4 else np.split(patches, ends[:-1])
         seen = _joined(
@@ -279,6 +290,7 @@ def seeing(folder: Path, vision: Vision) -> Vision:
 
 
 def _joined(images: Iterable[SeenImage]) -> SeenImage:
+    """Return the rows of images or tiles, one behind the other."""
     images = list(images)
     deep = zip(*(image.deep for image in images), strict=True)
     return SeenImage(mx.concatenate([image.rows for image in images]), tuple(mx.concatenate([*each]) for each in deep))
@@ -314,6 +326,7 @@ class SeenPrompt:
         inside = ids < 0
         if not inside.any():
             return None
+        # For each token the index of its image row; text has any.
         before = sum(each < 0 for each in self.ids[:start])
         at = mx.array(np.maximum(before + np.cumsum(inside) - 1, 0))
         is_image = mx.array(inside)[:, None]
@@ -378,8 +391,9 @@ class TowerInput:
         images = self._images(request)
         cap = request.image_cap
         pixels = [index for index, token in enumerate(ids) if token < 0]
-        # Those that are not fed count as text.
+        # The ids, but with 0 for images that end before `start`: these are in the cache, and their rows are not needed.
         fed = list(ids)
+        # The other images, with the number of their tokens.
         new = list[tuple[ChatImage, int]]()
         for image in images:
             count = self.prompts.tokens(image, cap)

@@ -20,9 +20,10 @@ from rdchat.inference.verification.device import change_in_place, on_gpu
 
 # Attention is computed in parts of so many pairs of patches: MLX may hold the scores of all pairs of a call in memory.
 _PAIRS = 2**22
-# 4 MB of scores.
+# With NumPy, pairs of which the scores (4 MB) stay in the processor's cache.
 _CPU_PAIRS = 2**20
 type _Numbers = npt.NDArray[np.float32]
+# Whether the block of `nothing_computed` runs.
 _lazy = ContextVar("lazy", default=False)
 
 
@@ -37,6 +38,7 @@ def nothing_computed() -> Iterator[None]:
 
 
 def _by_mlx() -> bool:
+    """Return whether MLX computes: on a GPU, and where nothing is to be computed."""
     return on_gpu() or _lazy.get()
 
 
@@ -60,7 +62,7 @@ def attend(
 
 
 def _by_kernel(q: mx.array, k: mx.array, v: mx.array, scale: float, evaluate: Callable[[mx.array], None]) -> mx.array:
-    """Return what `attend` does, (batch, heads, n, size)."""
+    """Return what `attend` does, (batch, heads, n, size), with MLX's own kernel, for some queries at a time."""
     parts = []
     count = max(_PAIRS // (len(q) * q.shape[2]), 1)
     for at in range(0, q.shape[2], count):
@@ -70,7 +72,10 @@ def _by_kernel(q: mx.array, k: mx.array, v: mx.array, scale: float, evaluate: Ca
 
 
 def _by_numpy(q: mx.array, k: mx.array, v: mx.array, scale: float, evaluate: Callable[[mx.array], None]) -> mx.array:
-    """Return what `attend` does, (batch, heads, n, size)."""
+    """Return what `attend` does, (batch, heads, n, size), with NumPy's exponentials.
+
+    A part is some heads at a time if all of a head fits, otherwise some queries of one head.
+    """
     shape = q.shape
     q, k, v = (mx.repeat(part, shape[1] // part.shape[1], axis=1).flatten(0, 1) for part in (q, k, v))
     heads = max(_CPU_PAIRS // shape[2] ** 2, 1)

@@ -27,16 +27,18 @@ from rdchat.work.served import serve
 MAX_BYTES = 50_000_000
 MAX_PIXELS = 100_000_000
 _MAX_CONVERTED_BYTES = 4 * MAX_PIXELS
-# Each image is looked at, drawn and prepared, and decoding takes up to 5 s: the pixels of the latest ones are kept.
+# Decoding takes up to 5 s, and an image is looked at, drawn and prepared: so the pixels of the latest ones are kept.
 _CACHED_BYTES = 3 * MAX_PIXELS
 # Pillow reads more, but some of these run programs: EPS starts Ghostscript. HEIC it does not read.
 _NAMES = {each.name.upper(): each.name for each in FORMATS if each is not HEIC}
+# Such as `PNG, JPEG or WebP`.
 _KINDS = " or ".join(", ".join(_NAMES.values()).rsplit(", ", 1))
 _SAVE_AGAIN = "Open it in another app and save it as PNG or JPEG."
 _CHOOSE = f"Choose an image of up to {MAX_BYTES // 10**6} MB, or check its path and permissions."
 _SAVE_SMALLER = "Save a smaller copy of it."
 # What a profile calls its colours, and Pillow's mode of them.
 _SPACES = {"GRAY": "L", "RGB ": "RGB", "CMYK": "CMYK"}
+# Largest numbers of usual grey images with 32 bits; the first is of floats alone.
 _USUAL_RANGES = (1.0, 255.0, 65535.0)
 
 
@@ -133,6 +135,7 @@ def _picture(path: Path, name: str) -> _Picture:
 
 
 def _decode(data: bytes, name: str) -> _Picture:
+    """Decode an image; a HEIC one is converted by the system first."""
     kind = ""
     if format_of(data) is HEIC:
         try:

@@ -1,7 +1,11 @@
 """Turns the pixels of an image into what a family's tower takes, as transformers' processors for Pillow do.
 
-A family adds two functions and an entry of `PROCESSORS`. The layout needs only the size of an image, so tokens are
-counted without its pixels. Pillow resizes, and only the child for images imports it.
+A family adds two functions, of a layout and of patches, and an entry of `PROCESSORS`. A patch is a small square of
+pixels; a token stands for one or several; large images are cut into tiles, each of which the tower sees by itself. The
+layout needs only the size of an image, so tokens are counted without its pixels. Pillow resizes, and only the child for
+images imports it.
+
+Settings are foreign data. A name `usual` is for the value of a setting that is missing.
 """
 
 import math
@@ -17,9 +21,11 @@ from rdchat.inference.vision.image_process import Layout, Prepared, Settings
 
 type Pixels = npt.NDArray[np.uint8]
 
+# Pillow's numbers of filters, since Pillow is not imported here.
 _LANCZOS = 1
 _BILINEAR = 2
 _BICUBIC = 3
+# The usual means and deviations of colours: of SigLIP, and of CLIP.
 _HALF = (0.5, 0.5, 0.5)
 _CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 _CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -303,6 +309,7 @@ def _rows_shape(merge: str, usual: int, frames: str = "") -> Callable[[Settings,
 
 
 def _smol_shape(settings: Settings, layout: Layout) -> tuple[int, ...]:
+    """Return the `patches_shape` of Idefics3 and SmolVLM."""
     edge = _edge(settings, "max_image_size", "longest_edge", 364)
     return len(layout.grids), 3, edge, edge
 
@@ -335,6 +342,7 @@ def _normal(
 
     A channel has only 256 numbers, so they are looked up. They are computed in transformers' precisions.
     """
+    # Three numbers each; those that change nothing where the settings switch it off.
     scale, mean, std = (
         _channels(settings, key, usual) if _given(settings, switch, True) else np.full(3, neutral)
         for key, switch, usual, neutral in (
@@ -384,4 +392,5 @@ def _edge(settings: Settings, key: str, edge: str, usual: int) -> int:
 
 
 def _invalid(key: str, value: object) -> ModelError:
+    """Return the error about a setting that cannot be used."""
     return ModelError(f"The model's settings for images are invalid: {key} is {one_line(value)}.", REFETCH_HINT)

@@ -1,4 +1,8 @@
-"""The rows of images on disk, one file for each image in the folder of its chat's caches: they go when these go."""
+"""The rows of images on disk, one file for each image in the folder of its chat's caches: they go when these go.
+
+A file is in safetensors' format. Its header has a checksum of the data and the file's own name, and is compared whole.
+The name is a hash of the image's key, the device and the programs, so no other version's rows are read.
+"""
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
@@ -81,10 +85,12 @@ def _path(keep: CacheFolder, key: str) -> Path:
 
 @cache
 def _programs() -> tuple[str, str]:
+    """Return what stands for the programs that compute rows: MLX's version, and a stamp of this folder."""
     return version("mlx"), stamp_of(Path(__file__).parent).digest
 
 
 def _header(path: Path, dtype: str, shapes: Sequence[tuple[int, ...]], data: bytes) -> bytes:
+    """Return the header of a file with arrays of one type, whose bytes are `data`."""
     size = len(data) // len(shapes)
     tensors = {str(number): StoredTensor(dtype, shape, size) for number, shape in enumerate(shapes)}
     return header_bytes(tensors, "rdchat", image=path.name, crc32=f"{zlib.crc32(data):08x}")

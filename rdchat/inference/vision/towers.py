@@ -1,5 +1,8 @@
 """The towers of all families, and their weights by name, floats or quantised by MLX.
 
+A tower is a function from a `TowerCall`, which has the patches of one tile, to the rows that a network gets.
+`image_rows` calls it. The names of weights are our own, see `families`.
+
 - Gemma 4: images of any size, positions by column and row, and a row for each square of patches.
 - Qwen: images of any size. The patches of an image come in blocks of 2 x 2, which become one row.
 - Pixtral, also that of Mistral 3 and Ministral 3: images of any size, and positions by row and column.
@@ -21,10 +24,12 @@ import numpy.typing as npt
 
 from rdchat.inference.vision.layer_functions import attend, gelu_approx, gelu_fast_approx, silu
 
+# Constants that no configuration of these families changes (`Family.assumed`), or that are usual.
 _GEMMA_THETA = 100
 _AXIAL_THETA = 10_000
 _PIXTRAL_EPSILON = 1e-5
 _DEEP_LAYERS = (8, 16, 24)
+# Names in the merger of Qwen3-VL and later: its norm and its two layers.
 _NEWER_MERGER = ("norm", "linear_fc1", "linear_fc2")
 # The layers of Qwen2.5-VL that see the complete image.
 _FULL_LAYERS = (7, 15, 23, 31)
@@ -211,6 +216,7 @@ def _linear(weights: TowerWeights, name: str, x: mx.array) -> mx.array:
 
 
 def _bounded(weights: TowerWeights, name: str, x: mx.array) -> mx.array:
+    """Return x within the bounds of this name; as it is where the checkpoint has none."""
     return mx.clip(x, weights[f"{name}_min"], weights[f"{name}_max"]) if f"{name}_min" in weights else x
 
 
@@ -225,7 +231,7 @@ def qwen_rows(call: TowerCall) -> SeenImage:
     tokens = math.prod(call.grid)
     kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
     x = call.patches.astype(kernel.dtype) @ kernel.flatten(1).T
-    # Patches come block by block.
+    # Row and column of each patch, (patches, 2). They come block by block: the patches of a token are neighbours.
     rows, columns = call.grid
     positions = np.indices((call.side * rows, call.side * columns)).reshape(2, rows, call.side, columns, call.side)
     positions = positions.swapaxes(2, 3).reshape(2, -1).T
@@ -264,6 +270,7 @@ def qwen_rows(call: TowerCall) -> SeenImage:
 
 
 def _qwen_mlp(block: TowerWeights, x: mx.array) -> mx.array:
+    """Return the output of a layer's MLP: that of Qwen2.5-VL, of Qwen2-VL, or of Qwen3-VL and later, by its names."""
     if "mlp.gate_proj.weight" in block:
         return _gated(block, "mlp", x)
     if "mlp.fc1.weight" in block:
@@ -312,6 +319,7 @@ def _attended(
 
 
 def _gated(layer: TowerWeights, name: str, x: mx.array, activation: Callable[[mx.array], mx.array] = silu) -> mx.array:
+    """Return the output of a gated MLP."""
     inner = activation(layer.linear(f"{name}.gate_proj", x)) * layer.linear(f"{name}.up_proj", x)
     return layer.linear(f"{name}.down_proj", inner)
 

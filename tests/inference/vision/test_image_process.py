@@ -37,7 +37,7 @@ KINDS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 def images() -> Iterator[ImageProcess]:
     process = ImageProcess()
     yield process
-    process.end_child()
+    process.child.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -239,7 +239,7 @@ def test_a_damaged_image_is_not_kept(decodings: list[bytes], tmp_path: Path) -> 
 def test_no_process_starts_to_forget_images() -> None:
     process = ImageProcess()
     process.forget_images()
-    assert process._child.starts == 0
+    assert process.child.starts == 0
 
 
 def test_a_film_is_no_image_and_an_image_whose_own_brand_is_unknown_is_one() -> None:
@@ -283,11 +283,11 @@ HOSTILE = {
 def test_a_hostile_file_is_a_picture_or_is_refused(name: str, images: ImageProcess, tmp_path: Path) -> None:
     path = tmp_path / "hostile"
     path.write_bytes(HOSTILE[name])
-    starts = images._child.starts
+    starts = images.child.starts
     with at_most(60), contextlib.suppress(ImageRefusedError):
         assert images.check_image(path).width < 100
-    assert images._child.pid is not None, "it ended the process"
-    assert images._child.starts <= max(starts, 1)
+    assert images.child.pid is not None, "it ended the process"
+    assert images.child.starts <= max(starts, 1)
 
 
 def test_an_image_that_takes_too_much_memory_or_time_is_ended(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_an_image_that_takes_too_much_memory_or_time_is_ended(tmp_path: Path) ->
         # The next image has a process of its own.
         if limits.seconds == 60.0:
             assert process.check_image(small).width == 37
-        process.end_child()
+        process.child.close()
 
 
 def test_waiting_ends_when_the_person_cancels(images: ImageProcess, tmp_path: Path) -> None:
