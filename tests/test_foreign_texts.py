@@ -29,7 +29,7 @@ from rdchat.chat.transfer.message_trees import MessageTree
 from rdchat.chat.transfer.transfer_process import FORMATS
 from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api import Role, SamplingParams
-from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded
+from rdchat.inference.prompts.json_schema import JoinedSchemas, SchemaError, expanded
 from rdchat.inference.remote.remote_reply import StreamedCalls, delta_texts
 from rdchat.inference.remote.server_connection import Connection
 from rdchat.inference.remote.server_list import RemoteServer
@@ -183,7 +183,7 @@ def read_events(text: str) -> object:
 
 def embed_schema(schema: dict[str, Any]) -> object:
     try:
-        return expanded(schema), Embedding(soften=True).embed_schema(schema)
+        return expanded(schema), JoinedSchemas().add_schema(schema, soften=True)
     except SchemaError as error:
         return error
 

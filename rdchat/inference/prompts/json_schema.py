@@ -1,13 +1,13 @@
 """Prepares JSON schemas of answers for llguidance, checks finished answers, and writes schemas for chat templates.
 
-The server makes one schema of those of all tools, whose parameters come from many programs. `Embedding` does that:
+The server makes one schema of those of all tools, whose parameters come from many programs. `JoinedSchemas` does that:
 - A reference keeps its meaning: its target becomes a definition of the new root, with a name of its own. llguidance
   resolves `$id`, too, but two tools may have the same one. No reference is ever fetched.
 - What older drafts write in another way, or what changes nothing, is rewritten or removed.
 - What no grammar can enforce is left out, unless a tool is strict. `reject_unfit` then checks the finished answer.
 
-`template_schema` is for chat templates, most of which know no references. No thread or process is needed for any of
-it, but a check may take for ever (`reject_unfit`).
+`template_schema` is for chat templates, most of which know no references. A check may take for ever, so only a child
+process runs `reject_unfit`.
 """
 
 import json
@@ -133,58 +133,68 @@ def _with_changed_parts(schema: Mapping[str, Any], resolver: Any, change: Change
 
 
 @dataclass
-class Embedding:
-    """Schemas that become parts of one schema, whose `$defs` are `definitions`.
+class JoinedSchemas:
+    """Schemas that become parts of one schema.
 
-    `embed_schema` is called for one after the other, with `soften` and `left_out` set anew between the calls. Each
-    rewrites the schema from the root inwards (`_rewritten`); the targets of references follow, one by one, so that a
+    Each is rewritten from its root inwards (`_rewritten`). The targets of its references follow, one by one, so that a
     long chain of references is no deep recursion.
 
-    Args:
-        soften: Whether what no grammar can enforce is left out. What remains then accepts at least the same values.
-
     Attributes:
-        left_out: Keywords that were left out, in the order of the schema.
+        _definitions: The `$defs` of the new root.
         _names: Names of definitions, by the target's identity and base.
         _waiting: Definitions that are not rewritten yet: name, schema and resolver.
         _tried: Whether llguidance takes a small schema, by its JSON.
         _tried_characters: Length of all of these.
-        _uncheckable: A pattern of names with which no answer can be checked; empty for none.
         _parts: Number of subschemas.
+        _soften, _left_out: See `add_schema`; of the schema that is being added.
+        _uncheckable: A pattern of names in it with which no answer can be checked; empty for none.
     """
 
-    soften: bool
-    definitions: dict[str, Any] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
+    _definitions: dict[str, Any] = field(default_factory=dict)
     _names: dict[tuple[int, str], str] = field(default_factory=dict)
     _waiting: list[tuple[str, Any, Any]] = field(default_factory=list)
     _tried: dict[str, bool] = field(default_factory=dict)
     _tried_characters: int = 0
-    _uncheckable: str = ""
     _parts: int = 0
+    _soften: bool = False
+    _left_out: list[str] = field(default_factory=list)
+    _uncheckable: str = ""
 
-    def embed_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a schema whose references name definitions of the new root.
+    def with_definitions(self, root: dict[str, Any]) -> dict[str, Any]:
+        """Return the new root with the definitions to which its parts refer."""
+        return root | {"$defs": self._definitions} if self._definitions else root
+
+    def add_schema(self, schema: Mapping[str, Any], *, soften: bool) -> tuple[dict[str, Any], list[str]]:
+        """Return a schema whose references name definitions of the new root, and the keywords that were left out.
+
+        Args:
+            schema: A complete schema.
+            soften: Whether to leave out what no grammar can enforce. What remains accepts at least the same values.
 
         Raises:
             SchemaError: If a reference names nothing, the schema is too large, or answers cannot be checked.
         """
         # An earlier schema may have been refused.
         self._waiting.clear()
+        self._soften = soften
+        self._left_out = []
         self._uncheckable = ""
+        for key in ("$defs", "definitions"):
+            if not isinstance(schema.get(key, {}), dict):
+                raise SchemaError(f"its `{key}` is no object")
         if len(json.dumps(schema)) > MAX_SOURCE_BYTES:
             raise SchemaError("it is too large")
         try:
             result: dict[str, Any] = self._rewritten(schema, _resolver_of(schema))
             while self._waiting:
                 name, target, resolver = self._waiting.pop()
-                self.definitions[name] = self._rewritten(target, resolver) if isinstance(target, dict) else target
+                self._definitions[name] = self._rewritten(target, resolver) if isinstance(target, dict) else target
         except (TypeError, AttributeError, KeyError, RecursionError) as error:
             raise SchemaError("it is no JSON schema") from error
-        if self.left_out and self._uncheckable:
+        if self._left_out and self._uncheckable:
             # jsonschema would fail at this pattern, and check nothing of the answer.
-            raise SchemaError(f"answers cannot be checked for `{self.left_out[0]}`: {self._uncheckable}")
-        return result
+            raise SchemaError(f"answers cannot be checked for `{self._left_out[0]}`: {self._uncheckable}")
+        return result, self._left_out
 
     def _rewritten(self, schema: Mapping[str, Any], resolver: Any) -> Any:
         """Return a schema or subschema as llguidance takes it."""
@@ -199,7 +209,7 @@ class Embedding:
                 raise SchemaError(f"its `{key}` has a wrong type")
         if "oneOf" in changed:
             self._replace_one_of(changed, resolver)
-        if self.soften:
+        if self._soften:
             self._leave_out(changed)
         result = _with_changed_parts(changed, resolver, self._rewritten)
         if "$ref" in result:
@@ -219,20 +229,21 @@ class Embedding:
     def _replace_one_of(self, schema: dict[str, Any], resolver: Any) -> None:
         """Make `oneOf` an `anyOf`; it means the same if no value fits two of the schemas.
 
-        llguidance finds out whether that is so, but sees no tags behind references: it gets the branches without them.
+        llguidance finds out whether that is so, but does not look behind references. So it is tried with the
+        schemas that the branches name, reduced to what may distinguish their values.
         """
         branches = schema["oneOf"]
         are_apart = False
         if len(branches) <= _MAX_BRANCHES and self._tried_characters < _MAX_TRIED_CHARACTERS:
             are_apart = self._is_followed({"oneOf": [_skeleton(each, resolver) for each in branches]})
-        if are_apart or self.soften:
+        if are_apart or self._soften:
             del schema["oneOf"]
             if "anyOf" in schema:
                 schema["allOf"] = [*schema.get("allOf", []), {"anyOf": branches}]
             else:
                 schema["anyOf"] = branches
             if not are_apart:
-                self.left_out.append("oneOf")
+                self._left_out.append("oneOf")
 
     def _leave_out(self, schema: dict[str, Any]) -> None:
         """Leave out what llguidance cannot enforce."""
@@ -260,7 +271,7 @@ class Embedding:
             wrong.append("type")
         for key in wrong:
             del schema[key]
-        self.left_out += wrong
+        self._left_out += wrong
 
     def _is_followed(self, schema: dict[str, Any]) -> bool:
         """Return whether llguidance takes a small schema; False beyond the limit of those that are tried."""

@@ -14,7 +14,7 @@ import llguidance
 
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api import AnswerShape, ShapeKind
-from rdchat.inference.prompts.json_schema import Embedding
+from rdchat.inference.prompts.json_schema import JoinedSchemas
 
 # Parts of llguidance's messages.
 _NO_TEXT = "NoExtensionBias"
@@ -43,9 +43,9 @@ def grammar_of(shape: AnswerShape) -> str:
 
 def _self_contained(source: str) -> str:
     """Return a schema whose references all name its own definitions; SchemaError, a ValueError, if it has others."""
-    embedding = Embedding(soften=False)
-    schema = embedding.embed_schema(json.loads(source))
-    return json.dumps(schema | {"$defs": embedding.definitions} if embedding.definitions else schema)
+    schemas = JoinedSchemas()
+    schema, _ = schemas.add_schema(json.loads(source), soften=False)
+    return json.dumps(schemas.with_definitions(schema))
 
 
 def after_thought(grammar: str, closing: str, parts: Sequence[str | int]) -> str:

@@ -152,13 +152,16 @@ def _chat_template(folder: Path, tokenizer: dict[str, Any]) -> Any:
 
     A template named `tool_use` is the one for tools, and becomes a branch of the other.
     """
-    named = tokenizer.get("chat_template")
+    # One template, a list or a dict of templates with names, or None.
+    stated = tokenizer.get("chat_template")
     for file in ("chat_template.json", "processor_config.json"):
-        if named is None:
-            named = _read(folder / file).get("chat_template")
-    if isinstance(named, list):
-        named = {each["name"]: each["template"] for each in named}
-    templates = dict(named) if isinstance(named, dict) else {} if named is None else {"default": named}
+        if stated is None:
+            stated = _read(folder / file).get("chat_template")
+    if stated is None:
+        stated = {}
+    if isinstance(stated, list):
+        stated = {each["name"]: each["template"] for each in stated}
+    templates = dict(stated) if isinstance(stated, dict) else {"default": stated}
     for path in (folder / _TEMPLATE_FILE, *sorted((folder / TEMPLATES).glob("*.jinja"))):
         if path.exists():
             name = "default" if path.name == _TEMPLATE_FILE else path.stem
@@ -309,6 +312,7 @@ class TokenizerProcess:
         self._check(shape, "answer", {"answer": answer, "schemas": shape.unenforced})
 
     def _check(self, shape: AnswerShape, do: str, arguments: dict[str, Any], waiting: Waiting = lambda: None) -> None:
+        """Send a request about a shape; an error of the child becomes one about the shape."""
         try:
             self.child.submit(do, arguments, Limits(_SHAPE_S, _SHAPE_BYTES)).result(waiting)
         except ChildError as error:

@@ -14,7 +14,7 @@ from typing import Any
 from rdchat.errors import InvalidSettingError
 from rdchat.files.foreign_files import is_nested_deeper
 from rdchat.inference.api import MAX_NESTED, AnswerShape, ShapeKind, ToolCall, parsed_json
-from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, template_schema
+from rdchat.inference.prompts.json_schema import TYPES, JoinedSchemas, SchemaError, template_schema
 from rdchat.server.interfaces.fields import ApiError, Fields, object_of, unsupported, wrong
 
 Tools = Sequence[Mapping[str, Any]]
@@ -153,21 +153,22 @@ def read_shape(given: Fields) -> AnswerShape | None:
 def _schema_shape(schema: Any, field: str, *, strict: bool) -> AnswerShape:
     if not isinstance(schema, dict) or is_nested_deeper(schema, MAX_NESTED):
         return _shape(ShapeKind.SCHEMA, json.dumps(schema), field)  # Raises the error that says why not
-    embedding = Embedding(soften=not strict)
-    made = _embedded(schema, embedding, field)
-    if "type" in embedding.left_out:
+    schemas = JoinedSchemas()
+    made, left_out = _added(schemas, schema, field, soften=not strict)
+    if "type" in left_out:
         # This is a mistake, not a keyword that is beyond a grammar.
         raise ApiError(400, f"The JSON schema cannot be used: JSON has no other types than {', '.join(TYPES)}.", field)
-    if embedding.definitions:
-        made["$defs"] = embedding.definitions
-    shape = _shape(ShapeKind.SCHEMA, json.dumps(made), field)
-    left_out = tuple(dict.fromkeys(embedding.left_out))
-    return replace(shape, unenforced=json.dumps({"": schema}), left_out=left_out) if left_out else shape
+    shape = _shape(ShapeKind.SCHEMA, json.dumps(schemas.with_definitions(made)), field)
+    keywords = tuple(dict.fromkeys(left_out))
+    return replace(shape, unenforced=json.dumps({"": schema}), left_out=keywords) if keywords else shape
 
 
-def _embedded(schema: Mapping[str, Any], embedding: Embedding, field: str) -> dict[str, Any]:
+def _added(
+    schemas: JoinedSchemas, schema: Mapping[str, Any], field: str, *, soften: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Return `JoinedSchemas.add_schema`; ApiError about the field if the schema is refused."""
     try:
-        return embedding.embed_schema(schema)
+        return schemas.add_schema(schema, soften=soften)
     except SchemaError as error:
         raise ApiError(400, f"The JSON schema cannot be used: {error}.", field) from error
 
@@ -215,7 +216,7 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
     What a grammar cannot enforce is left out of it, except for tools that are `strict`. Of several tools, one whose
     parameters are no schema cannot be called.
     """
-    embedding = Embedding(soften=True)
+    schemas = JoinedSchemas()
     left_out = list[str]()
     refusal: ApiError | None = None
     forms = list[dict[str, Any]]()
@@ -223,10 +224,8 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
     for tool in tools:
         name = tool["function"]["name"]
         parameters = tool["function"]["parameters"]
-        embedding.soften = not tool.get("strict")
-        embedding.left_out = []
         try:
-            made = _embedded(parameters, embedding, "tools")
+            made, keywords = _added(schemas, parameters, "tools", soften=not tool.get("strict"))
         except ApiError as error:
             refusal = error
             left_out.append(name)
@@ -234,8 +233,8 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
         if not made.get("properties", True) and not made.keys() - _WITHOUT_PARAMETERS:
             # A tool without parameters takes none.
             made["additionalProperties"] = False
-        left_out += dict.fromkeys(f"{name}.{keyword}" for keyword in embedding.left_out)
-        checked[name] = parameters if embedding.left_out else True
+        left_out += dict.fromkeys(f"{name}.{keyword}" for keyword in keywords)
+        checked[name] = parameters if keywords else True
         fields = {"name": {"const": name}, "arguments": {"type": "object"} | made}
         forms.append({"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False})
     if refusal and not forms:
@@ -243,12 +242,11 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
     if answer is not None:
         if answer.kind not in {ShapeKind.JSON, ShapeKind.SCHEMA}:
             raise unsupported("response_format", "an answer in this format cannot be a tool call.")
-        embedding.soften = False
-        forms.append(_embedded(json.loads(answer.source or '{"type": "object"}'), embedding, "response_format"))
+        form, _ = _added(schemas, json.loads(answer.source or '{"type": "object"}'), "response_format", soften=False)
+        forms.append(form)
         left_out += answer.left_out
         checked |= json.loads(answer.unenforced or "{}")
-    definitions = {"$defs": embedding.definitions} if embedding.definitions else {}
-    shape = _shape(ShapeKind.SCHEMA, json.dumps(definitions | {"anyOf": forms}), "tools")
+    shape = _shape(ShapeKind.SCHEMA, json.dumps(schemas.with_definitions({"anyOf": forms})), "tools")
     return replace(shape, unenforced=json.dumps(checked), left_out=tuple(left_out)) if left_out else shape
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rdchat.errors import ModelError, ShapeRefusedError
 from rdchat.inference.api import AnswerShape, ShapeKind
-from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded, reject_unfit
+from rdchat.inference.prompts.json_schema import JoinedSchemas, SchemaError, expanded, reject_unfit
 from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.server.interfaces.client_tools import call_shape
@@ -299,11 +299,11 @@ def test_references_that_double_stay_small() -> None:
     assert len(json.dumps(call_shape([tool(schema)]).source)) < 20_000
     wide = {"anyOf": [{"$ref": f"#/anyOf/{n}/anyOf"} for n in range(9)]}
     with pytest.raises(SchemaError):
-        Embedding(soften=True).embed_schema(wide)
+        JoinedSchemas().add_schema(wide, soften=True)
     with pytest.raises(SchemaError, match="too large"):
-        Embedding(soften=True).embed_schema({"enum": ["x" * 300_000]})
+        JoinedSchemas().add_schema({"enum": ["x" * 300_000]}, soften=True)
     with pytest.raises(SchemaError, match="too large"):
-        Embedding(soften=True).embed_schema({"anyOf": [{}] * 21_000})
+        JoinedSchemas().add_schema({"anyOf": [{}] * 21_000}, soften=True)
 
 
 def test_a_pattern_that_python_does_not_know_is_the_grammars_part() -> None:
