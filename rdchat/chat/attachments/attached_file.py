@@ -324,11 +324,11 @@ def _runs(numbers: Sequence[int]) -> list[list[int]]:
 
 def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
     """Return the text of consecutive passages, by their indices, under a line with their numbers and pages."""
-    number = f"passage {run[0] + 1}" if len(run) == 1 else f"passages {run[0] + 1} to {run[-1] + 1}"
     first = passages[run[0]].page
     last = passages[run[-1]].page
-    where = "" if first is None else f", page {first}" if first == last else f", pages {first} to {last}"
-    return f"[{number}{where}]\n" + "\n".join(passages[each].text for each in run)
+    where = f", {numbers_text('page', range(first, last + 1))}" if first and last else ""
+    numbers = numbers_text("passage", [each + 1 for each in run])
+    return f"[{numbers}{where}]\n" + "\n".join(passages[each].text for each in run)
 
 
 def _cut(text: str) -> list[str]:

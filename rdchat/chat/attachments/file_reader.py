@@ -213,6 +213,7 @@ def _outside_notes(reader: "pypdf.PdfReader") -> list[str]:
 
 
 def _opened(data: bytes, name: str) -> "pypdf.PdfReader":
+    """Return a PDF whose pages can be read; FileRefusedError for one that is damaged, protected, empty or too long."""
     import pypdf  # noqa: PLC0415  only the reading process needs it
 
     try:
@@ -383,6 +384,7 @@ def _bytes_of(path: Path, name: str) -> bytes:
 
 
 def _kind_in_zip(data: bytes, name: str) -> FileKind:
+    """Return the kind of a ZIP by its list of members."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.namelist()

@@ -150,7 +150,7 @@ def _refuse_known(head: bytes, name: str) -> None:
 def _is_text(head: bytes) -> bool:
     """Return whether a file is text although its first letters mean another format, such as `BM` or `MZ`.
 
-    Then the next bytes of that format are no text: they have control characters below the tab.
+    A file of such a format has bytes below 9, which is the tab, and a text has none.
     """
     return head[:2].isascii() and not any(byte < 9 for byte in head)
 
@@ -249,6 +249,7 @@ class Encoding:
 
 
 def _read_encodings() -> tuple[Encoding, ...]:
+    """Return the candidates of `encodings.toml`, where languages share lists of letters."""
     text = resources.files("rdchat.chat.attachments").joinpath("encodings.toml").read_text("utf-8")
     data = tomllib.loads(text)
     return tuple(
@@ -267,7 +268,8 @@ def guessed(data: bytes) -> tuple[str, str]:
     """
     text = data.decode("utf-8", "replace")
     wrong = text.count("\ufffd")
-    # A replacement character has three bytes, so each adds two here; any other sequence adds one to three.
+    # Each wrong byte adds two here: the three bytes of its replacement less one character. Other characters beyond
+    # ASCII add one to three each: together more than there are wrong bytes.
     if len(text.encode()) - len(text) > 3 * wrong:
         return text, "Some of its bytes are not UTF-8 and were replaced."
     first = re.search(rb"[\x80-\xff]", data)

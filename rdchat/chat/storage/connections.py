@@ -198,6 +198,7 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
+    """Return the error for people about one of SQLite."""
     code = primary_code(error)
     folder = path.parent
     if code == sqlite3.SQLITE_FULL or (

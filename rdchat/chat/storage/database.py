@@ -165,6 +165,7 @@ class Database:
             return self._reader.execute(sql, parameters).fetchall()
 
     def _close_reader(self) -> None:
+        """Close the read connection; the next read opens another one."""
         reader = self._reader
         self._reader = None
         if reader is not None:
@@ -254,6 +255,7 @@ class Database:
     # On the writer's thread
 
     def _transact[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a command in a transaction; what it has done is undone if it raises."""
         if not self._is_open:
             # Opening has failed: this raises its error.
             self._opening.result()
@@ -281,6 +283,7 @@ class Database:
                 return False, None
 
     def _open(self) -> None:
+        """Open the file and repair what an earlier process left."""
         with storage_errors(self.path):
             connection, self.notice = open_to_write(self.path, in_memory=self.in_memory)
             self._use(connection)
@@ -305,6 +308,7 @@ class Database:
         self._use(connection)
 
     def _use(self, connection: sqlite3.Connection) -> None:
+        """Write through a connection from now on, and remember which files are its own."""
         self.connection = connection
         self._is_open = True
         self._file = file_id(self.path)
@@ -326,6 +330,7 @@ class Database:
         self._notices.append(notice)
 
     def _end(self) -> None:
+        """Write everything to the file, which is brought back first if it is gone, and close it."""
         if not self._is_open:
             return
         with storage_errors(self.path):

@@ -99,9 +99,9 @@ def trust(connection: sqlite3.Connection) -> None:
 
 
 def address_to_read(path: Path) -> str:
-    """Return the address by which SQLite reads a file without writing beside it, unless a log is there.
+    """Return the address by which SQLite reads a file that no process writes, such as a backup.
 
-    With a log, the file alone may contain only a part of the data.
+    Nothing is written beside it, unless a log is there: then the file alone may contain only a part of the data.
     """
     has_log = any(companion(path, log).exists() for log in ("-wal", "-journal"))
     return f"{path.absolute().as_uri()}?mode=ro{'' if has_log else '&immutable=1'}"
@@ -228,6 +228,7 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
 
 
 def _free_name(path: Path, label: str, companions: tuple[str, ...]) -> Path:
+    """Return the first path for `set_aside` at which there is nothing, companions included."""
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     again = chain([""], (f"-{number}" for number in count(2)))
     targets = (path.with_name(f"{path.stem}-{label}-{stamp}{each}{path.suffix}") for each in again)

@@ -206,6 +206,7 @@ class MessageTrash:
                 raise StorageError("This message no longer exists.", "Open the chat again.")
             conversation_id, parent_id = row
             (visible_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
+            # Of each span from the message downwards, what was not deleted before is hidden.
             tree = MessageTree(rows_of(connection), conversation_id)
             count = 0
             parameters = {"root": message_id, "now": self._clock(), "chat": conversation_id}

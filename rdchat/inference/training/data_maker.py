@@ -197,6 +197,7 @@ def check_batched_decoding(model: LoadedModel) -> None:
 
 
 def _refusal(model: LoadedModel, reason: str) -> ModelError:
+    """Return the error about a model that cannot decode a batch."""
     return ModelError(
         f"{model.info.name} cannot answer several questions at once, so no drafter can be trained for it: {reason}.",
         "Choose another model.",

@@ -190,6 +190,7 @@ class ImageProcess:
 
 
 def _prepared_of(answer: Any, out: Path) -> Prepared:
+    """Return the patches that the child wrote, with the layout that it answered."""
     import numpy as np  # noqa: PLC0415  see above
 
     patches = np.load(out, allow_pickle=False)
