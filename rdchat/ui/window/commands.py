@@ -1,4 +1,8 @@
-"""The window's actions: their functions, and when they are enabled."""
+"""What the main window's actions do, and when they are enabled.
+
+`menus.py` has the table of the actions: their texts, keys and places. The command palette's other entries (models,
+presets, pages of Settings and chats) come from here.
+"""
 
 import platform
 from collections.abc import Callable, Iterator
@@ -64,7 +68,7 @@ class WindowParts:
 
 
 class Commands(QObject):
-    """Carries out actions.
+    """Carries out actions. What concerns the main window itself is emitted as a signal.
 
     Args:
         window: The window of the actions.
@@ -74,7 +78,7 @@ class Commands(QObject):
 
     Attributes:
         move_menu: The folders that the open chat can be moved to.
-        has_deleted: Whether deleted messages of the open chat can be restored.
+        has_deleted: Whether deleted messages of the open chat can be restored; the window keeps it up to date.
         side_requested: Emitted to show the sidebar or the panel.
         side_toggled: Emitted to show it, or to hide it if it is visible.
         close_requested: Emitted to close the main window.
@@ -107,18 +111,12 @@ class Commands(QObject):
         """Return whether a stored chat is open."""
         return self.chat is not None
 
-    def is_writing(self) -> bool:
-        """Return whether a reply is being written."""
-        controller = self.controller
-        writing = controller.replies.state in (EngineState.PREFILL, EngineState.WRITING)
-        return writing or controller.chat.streaming_id is not None
-
     def can_stop(self) -> bool:
         """Return whether a reply of the open chat or the quick window is being written, or waits for the model."""
         return self.controller.quick.busy or self.controller.chat.id in self.controller.replies.chats_being_written
 
     def stop_in_front(self) -> None:
-        """Close what is open above the window; without it, stop the reply of the quick window or of the open chat."""
+        """Close an open menu or popover; without one, stop the reply of the quick window or of the open chat."""
         if (popup := QApplication.activePopupWidget()) is not None:
             popup.close()
         elif self.parts.windows.quick_in_front:
@@ -137,8 +135,9 @@ class Commands(QObject):
 
     def can_regenerate_with(self) -> bool:
         """Return whether another model may write the last reply again."""
+        chat = self.controller.chat
         ready = self.controller.replies.state in (EngineState.IDLE, EngineState.NO_MODEL)
-        return ready and bool(self.controller.chat.path) and not self.is_writing()
+        return ready and bool(chat.path) and chat.streaming_id is None
 
     # Chats
 
@@ -158,7 +157,7 @@ class Commands(QObject):
         self.parts.conversation.composer.setFocus()
 
     def ask_to_leave(self, then: Callable[[], object]) -> None:
-        """Ask whether to discard or to keep the temporary chat before something else is opened."""
+        """Ask whether to discard or to keep the temporary chat; after either, `then` opens something else."""
         chat = self._chats.chat
 
         def leave(end: Callable[[], object]) -> None:
@@ -178,7 +177,7 @@ class Commands(QObject):
         self.parts.sidebar.row_actions.make_folder()
 
     def chat_action_text(self, name: str, text: str) -> str:
-        """Return the text of an action on the open chat, or `text` if there is none."""
+        """Return the text of an action on the open chat, such as `Unpin Chat`; `text` if no stored chat is open."""
         chat = self.chat
         return self.parts.sidebar.row_actions.chat_actions(chat)[name][0].format(" Chat") if chat else text
 
@@ -278,7 +277,10 @@ class Commands(QObject):
         model = self.parts.model
         reply = controller.chat.path[-1].id if message_id is None else message_id
         info = controller.model_slot.info
-        own = formatting.remote_label(info.server, info.name) if info and info.server else info.name if info else ""
+        # The model that is loaded; while another one is borrowed for a reply, the one that comes back after it.
+        own = info.name if info else ""
+        if info and info.server:
+            own = formatting.remote_label(info.server, info.name)
         if controller.borrowed.loan is not None:
             own = controller.borrowed.loan.own_name
         model.look_for_models()
@@ -332,6 +334,7 @@ class Commands(QObject):
         self.controller.model_slot.load_model(chosen[0])
 
     def _begin_in(self, chosen: list[str]) -> None:
+        """Let the dialogs for models begin in the first chosen folder."""
         self.controller.settings.change_values(models_folder=chosen[0])
 
     # From outside
@@ -343,7 +346,7 @@ class Commands(QObject):
             return
         show_in_front(self._window)
         composer = self.parts.conversation.composer
-        # A link can be opened again and again.
+        # A web page can open its link again and again, and each adds text.
         if request.text and len(composer.text) > MAX_CHARACTERS:
             composer.show_note("The text of the link was left out, since the message is long.")
         elif request.text:
@@ -363,14 +366,17 @@ class Commands(QObject):
     def close_front(self) -> None:
         """Close the window in front, which may be another one: a Mac has one menu bar for all windows."""
         front = self._front
-        self.close_requested.emit() if front is self._window else front.close()
+        if front is self._window:
+            self.close_requested.emit()
+        else:
+            front.close()
 
     def minimize(self) -> None:
         """Minimise the window in front."""
         self._front.showMinimized()
 
     def turn_full_screen(self) -> None:
-        """Have the window in front fill the screen, or no longer."""
+        """Let the window in front fill the screen; if it does, give it its former size."""
         self._front.setWindowState(self._front.windowState() ^ Qt.WindowState.WindowFullScreen)
 
     @property
@@ -389,6 +395,7 @@ class Commands(QObject):
 
     def show_versions(self) -> None:
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""
+        # The build for a Mac is named with its macOS: "0.31.1 for macOS 14.0".
         mlx = " for macOS ".join(filter(None, (version("mlx"), host.mlx_variant())))
         versions = platform.python_version(), qVersion(), mlx, version("mlx-lm")
         title = f"rdchat {__version__}"

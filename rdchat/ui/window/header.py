@@ -79,13 +79,14 @@ class DownloadButton(IconButton):
         theme: The appearance to follow.
     """
 
-    # They report the downloads.
+    # The services of the models window, once they are built.
     _models: "Models"
 
     def __init__(self, windows: SideWindows, bar: QToolBar, before: QAction, notices: Notices, theme: Theme) -> None:
         super().__init__("download", "Downloads", theme, act=self._show_page)
         self._windows = windows
         self._notices = notices
+        # Ids of downloads that failed while the Downloads page was not visible.
         self._unseen_failures: set[str] = set()
         self.setMaximumWidth(80)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -95,7 +96,10 @@ class DownloadButton(IconButton):
         windows.on_model_services.append(self._follow)
 
     def resume_downloads(self) -> None:
-        """Resume the downloads of the last run, if there were any; its training is shown."""
+        """Resume the downloads of the last run, and show its training, if there was either.
+
+        The disk is read on a thread; building the services of the models window then resumes and shows them.
+        """
         work = BackgroundWork("unfinished downloads", self)
 
         def resume(has_unfinished_work: bool | RdchatError) -> None:
@@ -142,18 +146,19 @@ class DownloadButton(IconButton):
     def _on_ended(self, download: "Download") -> None:
         """Show that a download is finished or failed, unless its row is visible."""
         models = self._models
-        # The drafter of a pair is not among them: the model's end was shown.
+        failed = download.state == "failed"
+        # The drafter of a pair is not listed: the end of its model's download is shown instead.
         listed = {each.id: each for each in models.downloads.all()}
-        if self._windows.shows_downloads or (download.id not in listed and download.state != "failed"):
+        if self._windows.shows_downloads or not (failed or download.id in listed):
             return
-        if download.state == "failed":
+        action: Action = ("Show", self._show_page)
+        if failed:
             self._unseen_failures.update((download.id, *models.downloads.models_of(download.id)))
             self._throttle.note()
             notice = f"The download of {download.repository} stopped", download.problem, "warning", "danger"
         else:
             follows = "Its drafter follows." if listed[download.id].companion else ""
             notice = f"{download.repository} has been downloaded", follows, "check", "success"
-        action: Action = ("Show", self._show_page)
-        if download.state != "failed" and download.is_model and models.slot.chosen != download.model_name:
-            action = ("Load", lambda: models.slot.load_model(download.model_name))
+            if download.is_model and models.slot.chosen != download.model_name:
+                action = ("Load", lambda: models.slot.load_model(download.model_name))
         self._notices.show_banner(f"download {download.id}", *notice, actions=[action])

@@ -1,4 +1,7 @@
-"""The sheets of the File menu's exports, imports, backups and restores: questions, progress, reports and errors."""
+"""The sheets of the File menu's exports, imports, backups and restores: questions, progress, reports and errors.
+
+`Transfers` does the work, in a child process; `ImportExport` asks, starts one task at a time, and shows how it ends.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -46,6 +49,7 @@ from rdchat.work.job import CancelledError
 
 # Shorter work shows no progress.
 _WAIT_MS = 400
+# Programs whose chats can be imported, and what to choose.
 _SOURCES = (
     ("ChatGPT, Claude, DeepSeek", "conversations.json, or the zip file it comes in"),
     ("Open WebUI", "The JSON file that its export of all chats writes"),
@@ -57,8 +61,10 @@ _SOURCES = (
 _LONGEST_TITLE = 40
 _MAX_LISTED = 1000
 _LIST_LINES = 10
+# The banner of the last result.
 _KEY = "transfer"
 _CHAT_FILES = ("Chats (*.json *.jsonl *.zip *.db)", "All files (*)")
+# The ending of the file and the name filters, by the kind of an export.
 _EXPORTS: dict[str, tuple[str, list[str]]] = {
     "json": (".json", ["JSON (*.json)"]),
     "markdown": (".md", ["Markdown (*.md)"]),
@@ -67,7 +73,7 @@ _EXPORTS: dict[str, tuple[str, list[str]]] = {
 
 
 class ProgressSheet(Sheet):
-    """Shows the progress of work, which can be cancelled; it opens only if the work takes a moment.
+    """Shows the progress of work, which can be cancelled; it opens only if the work takes longer than `_WAIT_MS`.
 
     Args:
         window: The sheet stands in front of it.
@@ -91,7 +97,7 @@ class ProgressSheet(Sheet):
         """Open the sheet if its work runs."""
         if self._runs():
             super().open()
-        # The end may come while it opens.
+        # The work may end while the sheet opens.
         if not self._runs():
             self.done(0)
 
@@ -153,7 +159,7 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
     parts = (SMALL, field) if lines else ()
     left = ("Undo Import", undo) if report.chats else None
     sheet = Sheet(window, theme, title, import_text(report), [("Done", nothing)], parts=parts, left=left)
-    # Return presses it; the list of what was left out would take the key.
+    # So that Return presses it: in the list of what was left out, the key would do nothing.
     sheet.buttons[-1].setFocus()
     # Its text is laid out once it is shown.
     field.height_changed.connect(sheet.fit)
@@ -304,16 +310,21 @@ class ImportExport(QObject):
 
         def end(outcome: Any) -> None:
             progress.done(0)
-            if isinstance(outcome, RdchatError):
-                if not isinstance(outcome, CancelledError):
-                    self._fail(outcome)
-            else:
+            if not isinstance(outcome, RdchatError):
                 report(outcome)
+            elif not isinstance(outcome, CancelledError):
+                self._fail(outcome)
 
         start(progress.show_progress, end)
 
     def _restore(self, title: str, introduction: str, *, can_undo: bool) -> None:
-        """Replace the store by the prepared backup; `introduction` comes before the path of the chats so far."""
+        """Replace the store by the prepared backup.
+
+        Args:
+            title: The result, in the banner.
+            introduction: Comes before the path of the chats so far.
+            can_undo: Whether the banner has a button that undoes it.
+        """
         try:
             restored = self._transfers.restore_backup()
         except StorageError as error:

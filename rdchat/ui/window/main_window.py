@@ -1,4 +1,8 @@
-"""The main window: sidebar, conversation and speed panel side by side, with the toolbar and the menus."""
+"""The main window: sidebar, conversation and speed panel side by side, with the toolbar and the menus.
+
+It builds these parts and connects their signals with each other and with the controller. Its own are the two sides that
+fold, the order of Tab, and what happens when it closes.
+"""
 
 import logging
 from functools import cached_property, partial
@@ -65,12 +69,13 @@ _SCHEMES = {
     Appearance.LIGHT: Qt.ColorScheme.Light,
     Appearance.DARK: Qt.ColorScheme.Dark,
 }
-# A system that shuts down kills what has not ended after some 20 seconds.
+# On a signal of the system, the window waits no longer for an answer to a question: a system that shuts down kills what
+# has not ended after some 20 seconds.
 _ANSWER_MS = 2_000
-# The person of a reply that took longer may do something else meanwhile.
+# A notification tells of the end of a reply that took longer, as the person may do something else meanwhile.
 _LONG_MS = 10_000
 _FOCUSABLE = (QAbstractButton, QAbstractScrollArea, QAbstractSpinBox, QComboBox, QLineEdit, QSlider, ScrollBar)
-_DIRECT = Qt.FindChildOption.FindDirectChildrenOnly
+_DIRECT = Qt.FindChildOption.FindDirectChildrenOnly  # The side windows are children of the main window.
 _CALL_WAITS = "A tool call waits for you."
 # Widths with one side and with both; a narrower window hides the panel first, then the sidebar.
 _ROOM_FOR_ONE = 640
@@ -102,8 +107,10 @@ class MainWindow(QMainWindow):
         super().__init__()
         self._controller = controller
         self._theme = theme
+        # The side that the person has opened in a window too narrow for it.
         self._opened_by_hand: QWidget | None = None
         self._was_on_screen = False
+        # Whether a reply with figures has ended since the start, in a stored chat.
         self._has_figures = False
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
         self._unsaved = UnsavedQuestion(controller.recorder, self)
@@ -170,7 +177,7 @@ class MainWindow(QMainWindow):
         """Show or hide the sidebar or the panel; remember it unless the window is too narrow for it."""
         show = side.isHidden()
         if self._opened_by_hand is not None or self.width() < self._room_for(side):
-            # A narrow window has room for one side.
+            # This side alone is shown, until the window is wide enough for it.
             self._opened_by_hand = side if show else None
             self._fold()
         elif side is self.sidebar:
@@ -194,24 +201,27 @@ class MainWindow(QMainWindow):
         return True
 
     def _tab_stops(self) -> list[QWidget]:
-        """Return the widgets that Tab goes to, in its order.
+        """Return the widgets that Tab goes to, in its order: part by part, and in each part in the order of reading.
 
-        `nextInFocusChain` is of no use here: PySide takes each widget for the child of the one before.
+        The message field (`composer`) and what stands around it are parts of their own inside the conversation, so a
+        widget belongs to the last part of the list that holds it. `nextInFocusChain` is of no use here: PySide takes
+        each widget for the child of the one before.
         """
         composer = self.conversation.composer
         messages = list(self.conversation.transcript.widgets.values())
         before = self.header, self.sidebar, self.conversation, *messages
         below = self.conversation.calls, self.conversation.note, composer.attach, composer.tools, composer
         parts = [self, *before, *below, self.panel]
+        # On a Mac, Tab goes to all controls or to text fields and lists only, as the system's settings say.
         every = QGuiApplication.styleHints().tabFocusBehavior() is Qt.TabFocusBehavior.TabFocusAllControls
         policy = Qt.FocusPolicy.TabFocus if every else Qt.FocusPolicy.StrongFocus
         stops: dict[int, list[QWidget]] = {}
-        # PySide never forgets a widget of Qt's own, such as a text's scroll bar, that it was once asked for.
+        # By kinds: a search for all widgets would make PySide keep those of Qt's own, such as scroll bars, for ever.
         for widget in (each for kind in _FOCUSABLE for each in self.findChildren(kind)):
             is_visible = widget.window() is self and widget.isVisible() and not widget.focusProxy()
             is_stop = is_visible and widget.isEnabled() and widget.focusPolicy() & policy == policy
             if is_stop or widget is self.focusWidget():
-                holders = (n for n, part in enumerate(parts) if part is widget or part.isAncestorOf(widget))
+                holders = (index for index, part in enumerate(parts) if part is widget or part.isAncestorOf(widget))
                 stops.setdefault(max(holders), []).append(widget)
         return [widget for _, part in sorted(stops.items()) for widget in in_reading_order(part)]
 
@@ -226,7 +236,7 @@ class MainWindow(QMainWindow):
         return super().event(event)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Show the engine whether a window can be seen: macOS also counts one behind others as hidden."""
+        """Tell the engine whether any window can be seen: macOS also counts one behind others as hidden."""
         if event.type() is QEvent.Type.Expose:
             handles = [each.windowHandle() for each in (self, *self.findChildren(SideWindow, options=_DIRECT))]
             exposed = any(handle is not None and handle.isExposed() for handle in handles)
@@ -247,7 +257,7 @@ class MainWindow(QMainWindow):
             event.ignore()
             return
         if self._controller.chat.asks_to_leave(self.close) or not self._unsaved.may_close():
-            # The question needs its window.
+            # A question is asked, for which the window must be visible.
             self.show()
             event.ignore()
             return
@@ -335,7 +345,7 @@ class MainWindow(QMainWindow):
         for changed in (*states, chat.message_added, chat.message_changed):
             changed.connect(refresh)
         controller.drafting.changed.connect(refresh)
-        # The system waits for the end of the signal.
+        # Queued, as the system waits for the end of the signal.
         controller.hot_key_pressed.connect(self.actions_.quick.trigger, Qt.ConnectionType.QueuedConnection)
         controller.replies.ended.connect(self._on_reply_ended)
         chat.message_added.connect(self._show_first_figures)
@@ -350,7 +360,7 @@ class MainWindow(QMainWindow):
             settings.change_values(panel_visible=True)
 
     def _on_reply_ended(self, reply: Message) -> None:
-        """Announce the end, also to a person who is elsewhere."""
+        """Announce the end of a reply to a screen reader, and of a long one to a person who is in another program."""
         figures = reply.statistics or Statistics()
         chat_id = reply.conversation_id
         self._has_figures |= bool(chat_id and reply.statistics)
@@ -378,6 +388,7 @@ class MainWindow(QMainWindow):
                 show_in_front(self)
 
     def _look_for_deleted(self) -> None:
+        """Find out whether a message can be restored, here and not with each refresh: it reads the store."""
         self.commands.has_deleted = self._controller.has_deleted
         self.actions_.refresh_soon()
 
@@ -396,12 +407,12 @@ class MainWindow(QMainWindow):
         """Show the sides that the person wants and the window has room for."""
         settings = self._controller.settings.values
         by_hand = self._opened_by_hand
-        visible = {self.sidebar: settings.sidebar_visible, self.panel: bool(settings.panel_visible)}
+        wanted = {self.sidebar: settings.sidebar_visible, self.panel: bool(settings.panel_visible)}
         if by_hand is not None and self.width() >= self._room_for(by_hand):
             by_hand = None
             self._opened_by_hand = None
-        for side, is_on in visible.items():
-            show = side is by_hand if by_hand is not None else is_on and self.width() >= self._room_for(side)
+        for side, is_wanted in wanted.items():
+            show = side is by_hand if by_hand is not None else is_wanted and self.width() >= self._room_for(side)
             if not show and side.isAncestorOf(self.focusWidget()):
                 self.conversation.composer.setFocus()
             side.setVisible(show)

@@ -20,7 +20,7 @@ _BOUNCE_MS = 1000
 
 
 class MenuBarItem(QSystemTrayIcon):
-    """Is visible while the settings say so. Not tried on a Mac.
+    """The item, visible while the settings say so, and during a notification. Not yet tried on a Mac.
 
     Args:
         commands: Carries out the actions.
@@ -33,7 +33,7 @@ class MenuBarItem(QSystemTrayIcon):
         self._controller = commands.controller
         self._window = window
         self._statistics = Statistics()
-        # The chat of the last notification.
+        # The id of the last notification's chat.
         self._notified = 0
         self.messageClicked.connect(lambda: commands.open_chat(self._notified))
         icon = line_icon("menu_bar", QColor(Qt.GlobalColor.black)) if host.MACOS else app_icon()
@@ -53,12 +53,12 @@ class MenuBarItem(QSystemTrayIcon):
     def _follow(self, settings: Settings) -> None:
         self.setVisible(settings.menu_bar_item)
         if not settings.menu_bar_item and self._was_on and self._window.isHidden() and not host.MACOS:
-            # Nothing else would bring it back.
+            # The window was closed to the item, and nothing else would bring it back.
             self._window.show()
         self._was_on = settings.menu_bar_item
 
     def notify(self, text: str, chat_id: int) -> None:
-        """Show a notification about a chat, and mark the app in the Dock or the task bar. Not yet tried on a Mac.
+        """Show a notification about a chat, and mark the app in the Dock or the task bar.
 
         Args:
             text: A sentence; other people may see it, so it quotes nothing.
@@ -68,7 +68,7 @@ class MenuBarItem(QSystemTrayIcon):
         QApplication.alert(self._window, _BOUNCE_MS)
         if self.isSystemTrayAvailable():
             self._notified = chat_id
-            # Without the item Qt shows nothing.
+            # Qt shows a notification only of a visible item; afterwards it is hidden again if the settings say so.
             self.show()
             self.showMessage("rdchat", text, app_icon())
             QTimer.singleShot(_NOTIFIED_MS, self, lambda: self._follow(self._controller.settings.values))

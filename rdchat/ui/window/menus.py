@@ -1,4 +1,8 @@
-"""The window's actions, declared in one table, from which the menu bar, the keys and the tooltips are made."""
+"""The window's actions in one table (`menus`), from which the menu bar, the keys and the tooltips are made.
+
+`Commands` carries them out. `WindowActions` makes a `QAction` of each `Command`, and keeps it up to date with the state
+of the app: most signals of the controller lead to `refresh_soon`.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -84,6 +88,7 @@ class WindowActions(QObject):
         self.refresh()
 
     def __getattr__(self, name: str) -> QAction:
+        """Return the action of a command, up to date."""
         entry = self.__dict__.get("_actions", {}).get(name)
         if entry is None:
             raise AttributeError(name)
@@ -137,6 +142,7 @@ class WindowActions(QObject):
         menu.addAction(action)
 
     def _add(self, command: Command) -> QAction:
+        """Make the action of a command."""
         action = QAction(command.text, self, checkable=command.checked is not None)
         keys = command.keys if isinstance(command.keys, tuple) else (command.keys,)
         action.setShortcuts([sequence for key in keys for sequence in _sequences(key)])
@@ -158,7 +164,7 @@ class WindowActions(QObject):
     def _list_windows(self, menu: QMenu) -> None:
         """List the open windows at the end of a menu; choosing one brings it to the front."""
         for old in menu.actions():
-            # The commands' own actions are not the menu's children.
+            # The entries of windows are children of the menu; the actions of commands are not.
             if old.parent() is menu:
                 menu.removeAction(old)
                 old.deleteLater()
@@ -167,6 +173,7 @@ class WindowActions(QObject):
             add_action(menu, window.windowTitle(), partial(show_in_front, window), window.isActiveWindow())
 
     def _run(self, command: Command) -> None:
+        """Carry out a command, if it is still enabled."""
         self.refresh_soon()
         if command.when is not None and not command.when():
             return  # Something has changed in this turn.

@@ -18,7 +18,16 @@ _ASLEEP = "It was not used for a while and gave its memory back. It loads again 
 
 
 class ModelButton(QPushButton):
-    """Shows the model's name and precision; its menu loads another model."""
+    """Shows the model's name and precision; its menu loads another model.
+
+    Args:
+        slot: Has the loaded model, and loads others.
+        settings: Have the models that were used lately.
+        remote: The remote servers and their models.
+
+    Attributes:
+        choices_changed: Emitted when `choices` has other models.
+    """
 
     folder_requested = Signal()
     models_requested = Signal()
@@ -42,7 +51,7 @@ class ModelButton(QPushButton):
         self.update_button()
 
     def offer_models(self, installed: FolderSearch) -> None:
-        """Also list the models on this machine and those of remote servers."""
+        """Also list the models on this machine, which a search finds; the app calls it once after the start."""
         self._installed = installed
         for changed in (installed.changed, self._remote.changed):
             changed.connect(self._menu.remake_entries)
@@ -93,7 +102,7 @@ class ModelButton(QPushButton):
         self.setAccessibleDescription(text)
 
     def _show_load(self, progress: LoadProgress) -> None:
-        # Otherwise a draft model is loaded.
+        # A draft model reports its progress too; the name of the loaded model stays then.
         if self._slot.loading:
             self._show(formatting.load_text(progress), "Loading the model. Click to choose another.")
 

@@ -24,14 +24,16 @@ from rdchat.ui.style import (
     cut,
 )
 
+# In pixels: width of the palette, height of a row, and distance from the window's top; and the most visible rows.
 _WIDTH = 580
 _ROW = 30
-_ROWS = 10
 _TOP = 84
+_ROWS = 10
 # Rows that are listed, and choices that are remembered.
 _MAX_LISTED = 100
 _MAX_RECENT = 30
 _NAME = "Find a command, a chat, a model or a preset"
+# Keys that go from the field to the list.
 _OF_LIST = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
 
 
@@ -123,6 +125,7 @@ class CommandPalette(Popover):
         matcher = WordMatcher(text, beginnings=True)
 
         def rank(entry: PaletteEntry) -> tuple[int, bool]:
+            """The latest choices come first, then entries with the words in their names."""
             used = recent.index(entry.key) if entry.key in recent else len(recent)
             return used, not matcher.is_in(entry.text)
 
@@ -168,7 +171,7 @@ class CommandPalette(Popover):
         entry.act()
 
     def eventFilter(self, _field: QObject, event: QEvent) -> bool:
-        """Pass the keys of the list on."""
+        """Pass keys of the list on from the field."""
         is_of_list = isinstance(event, QKeyEvent) and event.key() in _OF_LIST
         if is_of_list and event.type() is QEvent.Type.KeyPress:
             QApplication.sendEvent(self.list, event)

@@ -1,4 +1,7 @@
-"""A small window over other programs, for a question and its answer."""
+"""The quick window: a small window over other programs, for a question and its answer, which are not stored.
+
+`QuickChat` (in `services`) has the exchange; Open as Chat makes it a chat of the main window.
+"""
 
 from pathlib import Path
 
@@ -38,7 +41,7 @@ _WAITS = {EngineState.LOADING: "Loading the model…", EngineState.PREFILL: "Rea
 
 
 class QuickWindow(SideWindow):
-    """Return asks, Ctrl-Return (on a Mac, Command-Return) opens the exchange as a chat, Esc hides the window.
+    """The window. Return asks, Ctrl-Return (on a Mac, Command-Return) opens the exchange as a chat, Esc hides it.
 
     Args:
         controller: The conversations.
@@ -65,7 +68,7 @@ class QuickWindow(SideWindow):
         )
         self.images.share_undo(self.composer.field)
         self.composer.add_line(SightLine(controller.model_slot, files, theme))
-        # A further question is sent when the reply has ended.
+        # A question during a reply is refused, not queued as in a chat.
         self.composer.sends_later = False
         self.transcript.setFixedSize(_WIDTH - 2, _HEIGHT)
         self.transcript.has_actions = False
@@ -123,14 +126,15 @@ class QuickWindow(SideWindow):
             self.composer.show_note("Only images can be attached here. Other files can be attached in a chat.")
 
     def _ask(self, text: str) -> None:
-        reason = "Wait until this reply is finished, or stop it." if self._quick.busy else ""
-        if reason := reason or self._quick.files.reason_to_wait():
+        quick = self._quick
+        reason = "Wait until this reply is finished, or stop it." if quick.busy else quick.files.reason_to_wait()
+        if reason:
             self.composer.give_back(text, reason)
         else:
-            self._quick.ask_question(text)
+            quick.ask_question(text)
 
     def _open_as_chat(self) -> None:
-        """Ask what is typed, and go on in the main window."""
+        """Ask what is typed, if anything, and go on in the main window."""
         if self.composer.text.strip() or self.composer.files.has_images or not self._quick.path:
             self.composer.field.submit_requested.emit()
         if self._quick.path:

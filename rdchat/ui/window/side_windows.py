@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from rdchat.ui.window.quick_window import QuickWindow
 
 _KEYS = QKeySequence.SequenceFormat.NativeText
+# A link or picture of Markdown whose address is no web page: its file is not there in the app.
 _OTHER_FILE = re.compile(r"(?P<picture>!?)\[(?P<text>[^]\[\n]*)\]\((?!https?:)[^()\s]*\)")
-# The next line is no heading, row of a table, item of a list or end of a paragraph.
+# A line feed within a paragraph: the next line is no heading, row of a table, item of a list or end of the paragraph.
 _WRAPPED = re.compile(r"(?<!\n)\n *(?=[^\s|#\d-])")
+# Keys that no action has, in tables of their own.
 _ELSEWHERE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Message field",
@@ -84,11 +86,12 @@ class HelpWindow(SideWindow):
 def help_text(name: str) -> str:
     """Return a page that came with rdchat, in Markdown, without pictures and links to other files.
 
-    Its lines are joined to paragraphs: in chats, each line feed breaks the line.
+    The lines of a paragraph are joined, except in code: `TextView` breaks a line at each line feed, as chats need it.
     """
     text = resources.files("rdchat.ui").joinpath(f"resources/{name}.md").read_text(encoding="utf-8")
     text = _OTHER_FILE.sub(lambda link: "" if link["picture"] else link["text"], text)
     parts = text.split("```")
+    # Every other part is code.
     parts[::2] = [_WRAPPED.sub(" ", part) for part in parts[::2]]
     return "```".join(parts)
 
@@ -112,7 +115,7 @@ def shortcuts_text(window: QMainWindow) -> str:
 
 
 class SideWindows:
-    """Builds and opens them.
+    """Builds and opens the windows besides the main one, each when it is first needed.
 
     Args:
         controller: The conversations.
@@ -132,7 +135,9 @@ class SideWindows:
         self._theme = theme
         self._parent = parent
         self._sources = sources
+        # The chat of the reply that the drafts window shows.
         self._chat_of_tokens: int | None = None
+        # The windows that are built, whose geometry is stored by these names.
         self._restored: dict[str, QWidget] = {}
         self.memory = DeviceMemory(sources.memory, parent)
         self.larger_model = LargerModel(controller, sources, self.memory, parent)
@@ -315,8 +320,10 @@ class SideWindows:
         TokenSheet(self.model_services.account, self._theme, parent).open()
 
     def import_ahead(self) -> None:
-        """Import on a thread what is needed soon: what keeps a Mac awake during a reply, and the models window, two
-        thirds of whose first opening are imports.
+        """Import on a thread what is needed soon.
+
+        That is what keeps a Mac awake during a reply, and the models window: imports are two thirds of the time of its
+        first opening.
         """
 
         def import_them() -> None:
@@ -348,5 +355,5 @@ def encoded(blob: QByteArray) -> str:
 
 
 def decoded(text: str) -> QByteArray:
-    """Return what base64 stands for; Qt refuses what a settings file that was edited by hand may have."""
+    """Return the blob of a base64 text; a text that was edited by hand gives one that Qt's windows refuse."""
     return QByteArray.fromBase64(text.encode("ascii", "ignore"))

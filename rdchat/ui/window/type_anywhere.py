@@ -8,7 +8,7 @@ from shiboken6 import isValid
 from rdchat import host
 
 _COMMANDS = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.MetaModifier
-# On a Mac, Option types characters.
+# Keys with these modifiers are commands. On a Mac, Option types characters.
 if not host.MACOS:
     _COMMANDS |= Qt.KeyboardModifier.AltModifier
 
@@ -50,7 +50,7 @@ class TypeAnywhere(QObject):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Let input methods work for the field, and give it the focus with the first character."""
-        # At quitting Qt may delete the field first, and still ask the window.
+        # When the app quits, Qt may delete the field first, and still send events to the window.
         if not isValid(self._field) or takes_text(QApplication.focusWidget()):
             return False
         if isinstance(event, QInputMethodQueryEvent):

@@ -9,6 +9,7 @@ from rdchat.services.chat_list.chat_order import named
 from rdchat.ui.style import ConsentPause, message_box, single_shot
 from rdchat.wording import counted
 
+# While the question is open, what is unsaved is looked at so often: a retry may have saved it.
 _LOOK_MS = 500
 _MAX_NAMED = 5
 _KEPT = "If you quit, the text goes into a file beside the chats, if a disk has room for it."
@@ -26,6 +27,7 @@ class UnsavedQuestion(QObject):
         super().__init__(window)
         self._recorder = recorder
         self._window = window
+        # Whether the window may close: everything is saved, or the person or the time limit has decided.
         self._settled = False
         self._box: QMessageBox | None = None
         self._look = QTimer(self, interval=_LOOK_MS)
@@ -43,7 +45,7 @@ class UnsavedQuestion(QObject):
 
     def answer_within(self, limit_ms: int) -> None:
         """Wait no longer than this for an answer; then the window closes."""
-        # This is the second request to quit.
+        # A second request of the system does not wait again.
         if self._limit.isActive():
             self._settle()
         else:
