@@ -190,6 +190,7 @@ class ChatController(QObject):
         waits for the thread no longer. An unexpected error of one part is logged, and the others are closed all the
         same.
         """
+        # Silenced, not stopped: a later event may start this timer again.
         self._next.blockSignals(True)
         self._opened.stop()
         # First the server: its replies end before the engine does.

@@ -131,6 +131,7 @@ class ContextMeter(QObject):
 
     def stop_counting(self) -> None:
         """Stop counting."""
+        # Silenced, not stopped: an event of the chat may start this timer again.
         self._timer.blockSignals(True)
         self._cancel()
         self._thread.finish_work(_CLOSING_S)
@@ -431,6 +432,7 @@ class ChatContext(QObject):
 
     def end_threads(self) -> None:
         """End the background threads."""
+        # Silenced, not stopped: an event of the chat may start this timer again.
         self.calm.blockSignals(True)
         self.meter.stop_counting()
         self._task.finish_work()

@@ -301,7 +301,7 @@ class ReplyRecorder(QObject):
 
     def end_replies(self) -> None:
         """End open replies as interrupted and save for the last time."""
-        # A retry may start the timer again; it must not save into a closed store.
+        # Silenced, not stopped: a retry may start this timer again, and it must not save into a closed store.
         self._timer.blockSignals(True)
         for reply in self.live:
             reply.break_off(MessageStatus.INTERRUPTED)

@@ -69,7 +69,7 @@ class TitleWriter(QObject):
 
     def stop_writing(self) -> None:
         """Write no more titles."""
-        # Later events start the timer again, which then does nothing.
+        # Silenced, not stopped: a later event may start this timer again.
         self.quiet.blockSignals(True)
 
     def _begin(self) -> None:

@@ -361,6 +361,7 @@ class PendingFiles(QObject):
 
     def stop_reading(self, timeout_s: float = 2.0) -> None:
         """Stop reading and counting, and wait so long for each."""
+        # What is still read or counted reports nothing any more.
         self.blockSignals(True)
         self._drop(list(self._files.values()))
         self._reading.finish_work(timeout_s)
