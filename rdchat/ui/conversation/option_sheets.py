@@ -1,4 +1,8 @@
-"""Sheets with options: `ProjectSheet` for those that all chats of a folder share, `RegenerateSheet` for one reply."""
+"""Sheets with options: `ProjectSheet` for those that all chats of a folder share, `RegenerateSheet` for one reply.
+
+A folder with such options is a project. `Commands` opens both sheets, and has them offer more models when a search has
+found them.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -55,7 +59,7 @@ type ModelChoice = tuple[str, str | None]
 
 
 class _ProjectFiles(PendingFiles):
-    """The files of a project: of those that do not fit no part has to be chosen."""
+    """A project's files. One that is too long need not be shortened here, as it must before it is sent in a message."""
 
     @property
     def to_shorten(self) -> Sequence[PendingFile]:
@@ -105,7 +109,7 @@ class ProjectSheet(Sheet):
         self.attach_files = attacher.attach_files
         self.add.clicked.connect(attacher.choose_files)
         self.setAcceptDrops(True)
-        # A file that is dropped on it would become the text of its address.
+        # The sheet takes files: the field would insert the address of a dropped file as text.
         self.instructions.setAcceptDrops(False)
         self.chips.height_changed.connect(self.fit)
         self.files.changed.connect(self._show_files)
@@ -140,14 +144,17 @@ class ProjectSheet(Sheet):
         self.attach_files(local_files(event.mimeData()))
 
     def offer_models(self) -> None:
-        """Offer the models that a search found; the choice stays."""
+        """Offer the models that are known now; the choice stays, at first the project's, even if it is not among them.
+
+        The value of the loaded model, which is offered first, is None.
+        """
         chosen = self.model.currentData() if self.model.count() else self._folder.project.model
         choices = [choice for choice in self._models() if choice[1] is not None]
         unknown = [] if chosen is None or chosen in {each for _, each in choices} else [(chosen, chosen)]
         fill_box(self.model, [("The loaded model", None), *choices, *unknown], chosen)
 
     def project(self) -> Project:
-        """Return the project as it is chosen; it keeps tools whose servers cannot be used now."""
+        """Return the project with what the sheet shows; it keeps tools whose servers cannot be used now."""
         unseen = [each for each in self._folder.project.tools if each not in self.tools]
         chosen = [name for name, box in self.tools.items() if box.isChecked()]
         return replace(
@@ -163,7 +170,7 @@ class ProjectSheet(Sheet):
         self.fit()
 
     def _show_files(self) -> None:
-        """Say what the files take, and keep them from being saved while one is read."""
+        """Say how many tokens the files take, or why they cannot be saved; disable Save while one is being read."""
         problem = too_large([each.file for each in self.files.files if each.file])
         info = self._controller.model_slot.info
         tokens = self.files.tokens
@@ -176,7 +183,7 @@ class ProjectSheet(Sheet):
         else:
             text = _TOO_LONG
         self.note.show_text(problem or text)
-        # Chips are made after the buttons, and stand before them.
+        # Tab follows the order in which widgets were made: a new chip comes before the sheet's buttons again.
         for chip in self.chips.row.chips[-1:]:
             QWidget.setTabOrder(chip.remove or chip, self.buttons[0])
             QWidget.setTabOrder(*self.buttons)
@@ -188,7 +195,7 @@ class ProjectSheet(Sheet):
         self.files.deleteLater()
 
     def answer(self, act: Action) -> None:
-        """Save before the files are given up, and close the sheet."""
+        """Act first, since Save needs the files, which are given up when the sheet closes; then close it."""
         act()
         self.done(0)
 
@@ -197,9 +204,7 @@ class ProjectSheet(Sheet):
 
 
 class RegenerateSheet(Sheet):
-    """Shows the chat's options; changes hold for the one reply.
-
-    `submitted` has the changed options, and the `OtherModel` to load or None.
+    """Shows the chat's options before a reply is written again; changes hold for that reply only.
 
     Args:
         own_model: Name of the model that is loaded; empty where there is none.
@@ -208,6 +213,9 @@ class RegenerateSheet(Sheet):
         sampling: The chat's sampling.
         theme: The appearance to follow.
         parent: The window that it belongs to.
+
+    Attributes:
+        submitted: Emitted with the options that were changed, and the `OtherModel` to load first, or None.
     """
 
     submitted = Signal(MadeWith, object)
@@ -222,10 +230,10 @@ class RegenerateSheet(Sheet):
         theme: Theme,
         parent: QWidget,
     ) -> None:
-        self._own = own_model
+        self._own_model = own_model
         self._system_prompt = system_prompt
         self._sampling = sampling
-        self._find_models = models
+        self._models = models
         # The data of each item is its `ModelChoice`; None stands for the loaded model.
         self.model = QComboBox()
         self.model.setAccessibleName("Model")
@@ -256,20 +264,22 @@ class RegenerateSheet(Sheet):
         self._refresh()
 
     def offer_models(self) -> None:
-        """Add models that a search found since."""
+        """Add the models that are known now and were not before."""
         known = {self._choice(index) for index in range(self.model.count())}
-        for choice in self._find_models():
+        for choice in self._models():
             if choice not in known:
                 self.model.addItem(choice[0], choice)
 
     def _choice(self, index: int) -> ModelChoice | None:
+        """Return the choice of an item; None for the loaded model. Qt may give a tuple back as a list."""
         data = self.model.itemData(index)
         return tuple(data) if data else None
 
     def _refresh(self) -> None:
+        """Show what loading another model means; without a loaded one there is none to go back to."""
         is_other = self._choice(self.model.currentIndex()) is not None
         self.loading.setVisible(is_other)
-        self.back.setVisible(is_other and bool(self._own))
+        self.back.setVisible(is_other and bool(self._own_model))
         self.fit()
 
     def _submit(self) -> None:
@@ -277,7 +287,7 @@ class RegenerateSheet(Sheet):
         temperature = round(self.temperature.value(), 4)
         prompt = self.prompt.toPlainText()
         other = self._choice(self.model.currentIndex())
-        stays = not (self._own and self.back.isChecked())
+        stays = not (self._own_model and self.back.isChecked())
         same_temperature = temperature == round(self._sampling.temperature, 4)
         options = MadeWith(
             None if same_temperature else replace(self._sampling, temperature=temperature),
