@@ -104,8 +104,9 @@ class DownloadsPage(QWidget):
         if not self.isVisible():
             return
         downloads = self._downloads
-        self.list.show_models([Model.downloaded(download) for download in downloads.all()])
-        self.pages.setCurrentIndex(1 if downloads.all() else 0)
+        listed = downloads.all()
+        self.list.show_models([Model.downloaded(download) for download in listed])
+        self.pages.setCurrentIndex(1 if listed else 0)
         sums = totals_text(downloads.going())
         free, lacking = downloads.disk_room()
         self.totals.show_text(sums)
@@ -115,7 +116,7 @@ class DownloadsPage(QWidget):
         elif sums:
             disk = f"{disk} {_QUITTING}".strip()
         self.disk.show_text(disk, "danger" if lacking else "muted")
-        self.clear.setVisible(any(download.state is DownloadState.FINISHED for download in downloads.all()))
+        self.clear.setVisible(any(download.state is DownloadState.FINISHED for download in listed))
 
 
 class TokenSheet(Sheet):

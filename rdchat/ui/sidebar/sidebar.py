@@ -103,8 +103,8 @@ def line(*parts: Part, margins: tuple[int, int, int, int]) -> QWidget:
     return widget
 
 
-def location_button(location: Location, icon: str, tip: str, theme: Theme) -> QToolButton:
-    """Return the button that lists the archive or the Trash."""
+def location_button(location: Location, tip: str, theme: Theme) -> QToolButton:
+    """Return the button that lists the archive or the Trash; its icon has the location's name."""
     button = FlatButton()
     button.setCheckable(True)
     button.setFont(control_font(-1))
@@ -112,7 +112,7 @@ def location_button(location: Location, icon: str, tip: str, theme: Theme) -> QT
     set_tip(button, tip)
     button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
     button.setIconSize(QSize(16, 16))
-    show_icon(button, icon, theme, size=16)
+    show_icon(button, location, theme, size=16)
     return button
 
 
@@ -159,8 +159,8 @@ class Sidebar(Ground):
         self.header_text = ElidedLabel(theme, "", bold=True)
         self.header = line(back, (self.header_text, 1), margins=(SMALL, TIGHT, MEDIUM, TIGHT))
         self.location_buttons = {
-            Location.ARCHIVE: location_button(Location.ARCHIVE, "archive", "Archived chats", theme),
-            Location.TRASH: location_button(Location.TRASH, "trash", "Deleted chats, kept for 30 days", theme),
+            Location.ARCHIVE: location_button(Location.ARCHIVE, "Archived chats", theme),
+            Location.TRASH: location_button(Location.TRASH, "Deleted chats, kept for 30 days", theme),
         }
         self.restore = trash_button(
             "Restore",
