@@ -130,7 +130,7 @@ class MissingPartSheet(Sheet):
             answered = "" if problem is not None else unknown.format(host=search.host, name=self._model.name)
             self.label.show_text(f"Asking {search.host}…" if search.searching else answered)
             self.go.setText("Look There" if original or problem is None else "Try Again")
-        self.problem.show_text(str(problem) if problem is not None else "")
+        self.problem.show_text(str(problem or ""))
         self.page.setVisible(problem is not None and bool(problem.page))
         self.token.setVisible(problem is not None and problem.wants_token)
         if plan is None and not search.searching and self.field.isHidden():

@@ -202,13 +202,12 @@ class InstalledPage(QWidget):
 
     def _show_list(self) -> None:
         library = self._models.library
-        before = self._visible
         loaded = next((model for model in library.models if library.is_loaded(model)), None)
         self.list.show_entries(entries_of(library.models, self.search.text(), self.sort.currentData(), loaded))
         keys = [entry.key for entry in self.list.entries]
         if self.list.current is None and keys:
             self.list.select(key_of(loaded) if loaded is not None and key_of(loaded) in keys else keys[0])
-        if self.current is None or self.current != before:
+        if self.current is None or self.current != self._visible:
             self._show_current()
         self.count.show_text(self._count_text())
         if library.looked and not library.models:

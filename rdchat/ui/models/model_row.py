@@ -188,13 +188,14 @@ class ModelRow(QWidget):
         model = self._model
         library = self._models.library
         used = model.drafts and library.uses(model) and library.chosen is not None and library.chosen.is_loaded
-        installed = model.is_installed and model.card is None and model.drafts
-        self.badge.show_text("In use" if used else "Installed" if installed else "")
+        # A drafter that a search on the hub has found, and that is here; those listed as here need no such word.
+        found_here = model.is_installed and model.card is None and model.drafts
+        self.badge.show_text("In use" if used else "Installed" if found_here else "")
         self.facts.show_text(entries.drafter_facts(model) if model.drafts else model.facts)
         figures = figures_of(model.card.model) if model.card is not None and model.card.is_drafter else {}
         setup = next((setup for setup in _SETUPS if setup in figures), None)
-        trained = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""
-        self.figures.show_text(trained)
+        text = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""
+        self.figures.show_text(text)
 
     def _show_progress(self) -> None:
         model = self._model
@@ -271,11 +272,9 @@ class ModelRow(QWidget):
         """Return the button that loads or unloads an installed model. A remote one takes no memory here."""
         model = self._model
         slot = self._models.slot
-        is_remote = remote_model(model.load_name) is not None
+        load, unload = ("Use", "") if remote_model(model.load_name) else ("Load", "Unload")
         if self._is_in_use:
-            unload = "" if is_remote else "Unload"
             return "Stop Loading" if slot.loading else unload, slot.unload_model
-        load = "Use" if is_remote else "Load"
         return load if model.card or model.load_name else "", self._load
 
     @property
@@ -288,6 +287,7 @@ class ModelRow(QWidget):
         return bool(model.load_name) and slot.chosen == model.load_name and (slot.loading or slot.info is not None)
 
     def _show_buttons(self) -> None:
+        """Name the buttons, and disable them with a reason where they can do nothing."""
         for button, (text, _) in zip((self.main, self.other), self._actions(), strict=True):
             button.setText(text)
             button.setVisible(bool(text))
@@ -295,17 +295,19 @@ class ModelRow(QWidget):
             _enable(button)  # `_remove` disabled it, and may have failed
         model = self._model
         library = self._models.library
-        if model.state is ModelState.INSTALLED and model.drafts:
+        if model.state is ModelState.FOUND:
+            self.main.setEnabled(model.can_start and not (model.hub is not None and model.hub.problem))
+        elif model.state is not ModelState.INSTALLED:
+            return
+        elif model.drafts:
             is_loaded = library.chosen is not None and library.chosen.is_loaded
             reason = library.problem_of(model) if is_loaded else "Load this model first."
             _enable(self.main, reason or ("It is in use." if library.uses(model) else ""))
             _enable(self.other, reason)
-        elif model.state is ModelState.INSTALLED and model.card is not None and not self._is_in_use:
+        elif self._is_in_use:
+            _enable(self.main, tip="" if self._models.slot.loading else "Free its memory. Chats then have no model.")
+        elif model.card is not None:
             _enable(self.main, _PART if model.card.is_drafter else model.card.problem, "Use this model (Return)")
-        elif self._is_in_use and not self._models.slot.loading:
-            _enable(self.main, tip="Free its memory. Chats then have no model.")
-        elif model.state is ModelState.FOUND:
-            self.main.setEnabled(model.can_start and not (model.hub is not None and model.hub.problem))
 
     def load_or_resume(self) -> None:
         """Load the model, or resume its download."""

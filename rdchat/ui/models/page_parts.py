@@ -335,9 +335,11 @@ class ResultLine(QWidget):
     def _on_removed(self, question: RemovalQuestion, deleted: TrashedFolder | None) -> None:
         if question.model.is_drafter or not self._drafters_only:
             self._deleted = deleted
-            undo = "" if deleted is None else "Undo"
             text = f"Deleted {short_name(question.model.name)}."
-            self.show_text(text, link=undo, act=lambda: self._removal.restore_model(deleted) if deleted else None)
+            if deleted is None:
+                self.show_text(text)
+            else:
+                self.show_text(text, link="Undo", act=lambda: self._removal.restore_model(deleted))
 
     def _on_restored(self, trashed: TrashedFolder) -> None:
         if trashed == self._deleted or not self._drafters_only:

@@ -306,8 +306,20 @@ class ChatOptions(Popover):
         self.defaults = push_button(
             "Use Defaults", "Change nothing in this chat", lambda: self._use(chat.conversation.own.preset)
         )
+        self._lay_out()
+        self.preset.activated.connect(lambda: self._use(self.preset.currentData()))
+        self.prompt.textChanged.connect(self._apply)
+        self.thinking.activated.connect(self._choose_thinking)
+        self.limit.valueChanged.connect(lambda tokens: self._set(thinking_tokens=tokens or None))
+        self.long_chats.activated.connect(lambda: self._set(long_chats=LongChats(self.long_chats.currentData())))
+        self.shape.edited.connect(lambda: self._set(answer_shape=self.shape.shape))
+        self.form.edited.connect(self._apply)
+        self.name.textChanged.connect(lambda name: self.save.setEnabled(bool(name.strip())))
+        self.name.returnPressed.connect(self.save.click)
+
+    def _lay_out(self) -> None:
         column(
-            row((ThemedLabel(theme, "Preset", bold=True), 1), self.preset),
+            row((ThemedLabel(self._theme, "Preset", bold=True), 1), self.preset),
             SMALL,
             self._head("System prompt", ("system_prompt",)),
             self.prompt,
@@ -317,7 +329,7 @@ class ChatOptions(Popover):
             SMALL,
             self._head("Long chats", ("long_chats",), self.long_chats),
             SMALL,
-            ThemedLabel(theme, "Sampling", bold=True),
+            ThemedLabel(self._theme, "Sampling", bold=True),
             self.form,
             self.more,
             SMALL,
@@ -332,15 +344,6 @@ class ChatOptions(Popover):
             within=self,
             margins=(LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT),
         ).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)
-        self.preset.activated.connect(lambda: self._use(self.preset.currentData()))
-        self.prompt.textChanged.connect(self._apply)
-        self.thinking.activated.connect(self._choose_thinking)
-        self.limit.valueChanged.connect(lambda tokens: self._set(thinking_tokens=tokens or None))
-        self.long_chats.activated.connect(lambda: self._set(long_chats=LongChats(self.long_chats.currentData())))
-        self.shape.edited.connect(lambda: self._set(answer_shape=self.shape.shape))
-        self.form.edited.connect(self._apply)
-        self.name.textChanged.connect(lambda name: self.save.setEnabled(bool(name.strip())))
-        self.name.returnPressed.connect(self.save.click)
 
     def _head(self, name: str, options: tuple[str, ...], *fields: QWidget) -> QLayout:
         """Return a row with a name, a label for "Changed", and fields.

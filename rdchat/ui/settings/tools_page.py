@@ -376,6 +376,7 @@ class ChatToolsPopover(Popover):
         chosen = self._chat.replies.order.tools(self._chat.conversation)
         tree = self.tree
         usable = self._servers.usable
+        # The items are made again, so what is unfolded and current is taken over by its key.
         unfolded = {key for key, item in self.items.items() if item.isExpanded()}
         current = {key for key, item in self.items.items() if item.isSelected()}
         self.items = {}
@@ -387,6 +388,7 @@ class ChatToolsPopover(Popover):
                 item = self._add(tree.invisibleRootItem(), server.name, server_title(server.name), on, current)
                 item.setText(1, visible_text(state_text(server, state)))
                 item.setToolTip(1, tip_text(state_text(server, state)))
+                # Its tools can be switched off only while the server is on.
                 for tool in state.definitions if on else ():
                     child = self._add(item, tool.full_name, tool.name, tool.full_name not in own.tools_off, current)
                     child.setToolTip(0, tip_text(visible_text(tool.description)))

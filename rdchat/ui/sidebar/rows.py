@@ -242,6 +242,7 @@ class RowPainter(QStyledItemDelegate):
 
     def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, bold: bool) -> None:
         chat = row.conversation
+        # A chat in a folder begins below the folder's name; see `_paint_folder`.
         inside = SMALL + 2 if not row.depth else TIGHT + _ARROW + TIGHT + (row.depth - 1) * _INDENT + _ICON + SMALL - 2
         right = ""
         below = ""
@@ -302,6 +303,7 @@ class RowPainter(QStyledItemDelegate):
         return editor
 
     def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, index: _Index) -> None:
+        # The editor begins a little left of the title's first letter.
         area: QRect = option.rect
         row = index.data(ROW)
         depth = 0 if isinstance(row, SectionRow) or row is None else row.depth
