@@ -290,8 +290,8 @@ class RemotePage(ComputerPage):
     """
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
-        self._servers = models.remote
         servers = models.remote
+        self._servers = servers
         self.again = push_button("Look Again", "Ask the computers for their models", servers.ask_servers)
         self.remove = push_button("Remove…", "Forget the computer and its key", self._ask_to_remove)
         texts = "Other computers", "No other computers yet.", _SERVERS_NOTE, "Add a Computer…"

@@ -78,7 +78,6 @@ class ModelRow(QWidget):
     ) -> None:
         super().__init__()
         self._models = models
-        self._links = links
         self._model = Model("")
         # Whether Cancel was pressed: once the download has stopped, the person is asked whether to remove its files.
         self._cancelled = False
@@ -99,6 +98,12 @@ class ModelRow(QWidget):
         self.verify.triggered.connect(self._verify)
         self.delete.triggered.connect(self.ask_to_delete)
         self.more = self._tools() if in_details else self._menu_button()
+        self._lay_out(theme, margin, in_details=in_details)
+        slot = models.slot
+        for happened in (slot.load_started, slot.loaded, slot.failed, slot.unload_started, slot.unloaded):
+            happened.connect(self._show_state)
+
+    def _lay_out(self, theme: Theme, margin: int, *, in_details: bool) -> None:
         buttons = row(self.main, self.other, self.more, self.clear)
         texts_below = (self.figures, self.problem, self.hint, row(self.page, self.token, None), self.files)
         below = row((self.state, 1), self.files.fold)
@@ -110,12 +115,10 @@ class ModelRow(QWidget):
             margins = (margin, MEDIUM, margin, MEDIUM)
             parts = column(head, self.bar, below, *texts_below, spacing=TIGHT, margins=margins)
             column(parts, Separator(theme), within=self, spacing=0)
-        slot = models.slot
-        for happened in (slot.load_started, slot.loaded, slot.failed, slot.unload_started, slot.unloaded):
-            happened.connect(self._show_state)
 
     @property
     def file_actions(self) -> tuple[QAction, ...]:
+        """What can be done with files on this machine, as buttons or in a menu."""
         return self.reveal, self.verify, self.delete
 
     def _tools(self) -> QWidget:

@@ -140,8 +140,7 @@ class TrainingPage(QWidget):
         self.main = push_button("", "", self._press_main)
         self._lay_out(theme)
         QShortcut(QKeySequence.StandardKey.Back, self, leave)
-        self._throttle = Throttle(self, self._show_state)
-        training.changed.connect(self._throttle.note)
+        training.changed.connect(Throttle(self, self._show_state).note)
         library.drafters_changed.connect(self._show_state)
         self._show_state()
 

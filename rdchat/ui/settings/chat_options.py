@@ -232,23 +232,19 @@ class AnswerShapeForm(QWidget):
     def _read(self) -> None:
         """Read what the person has chosen or typed, and report it if it is valid and new."""
         data = self.kind.currentData()
-        source = self.schema.toPlainText()
         kind = None if data is None else ShapeKind(data)  # Qt gives the name back as a plain string
-        self.schema.setVisible(kind is ShapeKind.SCHEMA)
-        shape: AnswerShape | None = None
-        if kind is ShapeKind.SCHEMA:
-            if not source.strip():
-                self.problem.show_text("")
-                self.schema.setFocus()
-                return
-            try:
-                shape = AnswerShape(kind, source)
-            except InvalidSettingError as error:
-                self.problem.show_text(error.message)
-                return
-        elif kind is ShapeKind.JSON:
-            shape = AnswerShape(kind)
+        is_schema = kind is ShapeKind.SCHEMA
+        source = self.schema.toPlainText() if is_schema else ""
+        self.schema.setVisible(is_schema)
         self.problem.show_text("")
+        if is_schema and not source.strip():
+            self.schema.setFocus()
+            return
+        try:
+            shape = None if kind is None else AnswerShape(kind, source)
+        except InvalidSettingError as error:
+            self.problem.show_text(error.message)
+            return
         if shape != self.shape:
             self.shape = shape
             self.edited.emit()

@@ -10,9 +10,10 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub import HubModel
 from rdchat.hub.downloads.download import Download
 from rdchat.services.models.hub_search import ModelDetails
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.entries import share
-from rdchat.ui.models.models_window import ModelsWindow
+from rdchat.ui.models.models_window import ModelsWindow, TokenSheet
 from rdchat.ui.style import TextButton
 from tests.hub.downloads.downloading import random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
@@ -173,15 +174,16 @@ def test_nothing_found_and_trouble_say_what_to_do(qtbot: QtBot, hub: HubServer, 
 
 @pytest.mark.slow
 def test_a_gated_model_leads_to_its_page_and_to_the_token(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, opened: list[str]
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models: Models, opened: list[str]
 ) -> None:
     hub.add("org/secret", small_files(), gated=True)
     find(qtbot, page, "org/secret")
     assert "org/secret is gated: you need access from its authors." in said(page)
     press(qtbot, page.details.notice.page)
     assert opened == [f"{hub.url}/org/secret"]
-    with qtbot.waitSignal(page.details.row._links.token_requested):
-        press(qtbot, page.details.notice.token)
+    press(qtbot, page.details.notice.token)
+    (sheet,) = page.window().findChildren(TokenSheet)
+    until(qtbot, lambda: sheet.isVisible() and not models.account.busy)
 
 
 @pytest.mark.slow
