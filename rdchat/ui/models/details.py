@@ -169,6 +169,7 @@ class DetailsPane(QStackedWidget):
         self.addWidget(self.area)
 
     def _build_scroll(self, theme: Theme) -> QScrollArea:
+        """Lay out the parts of a model in one column that scrolls."""
         access = row((self.problem, 1), self.token, self.again, self.vision, spacing=-1)
         head = column(self.name, row((self.source, 1), self.page), access, spacing=TIGHT)
         files = row(self.files.fold, None)
@@ -290,6 +291,7 @@ class DetailsPane(QStackedWidget):
         self.setCurrentWidget(self.area)
 
     def _show_download(self, model: ModelDetails) -> None:
+        """Show the buttons, the drafter and the files of a model of the hub, as far as each is known and here."""
         files = model.files
         self.row.setVisible(not (model.problem or model.trouble))
         drafter = drafter_for(model.repository)
@@ -315,6 +317,7 @@ class DetailsPane(QStackedWidget):
         self.files.show_files([] if repeats else listed, more, entries.left_out_text(left_out))
 
     def _show_card(self, model: ModelDetails) -> None:
+        """Show the model card, or in words why there is none."""
         if model.card_trouble is not None:
             text = f"The model card could not be loaded. {model.card_trouble}"
         elif model.card is None:

@@ -185,6 +185,7 @@ class DiscoverPage(QWidget):
             self._show_details()
 
     def _show_results(self) -> None:
+        """List what the search has found and the filters let through; without a search, the list for newcomers."""
         state = self._models.search.state
         here = frozenset(self._models.here.results)
         machine = self._models.machine

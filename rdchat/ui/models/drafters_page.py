@@ -262,6 +262,7 @@ class DraftersPage(QWidget):
         self._show_training()
 
     def _show_training(self) -> None:
+        """Name the button for the training by its state, and say above the drafters what it does."""
         training = self._models.training
         chosen = self._library.chosen
         self.load.setVisible(chosen is not None and not chosen.is_loaded)
@@ -273,6 +274,7 @@ class DraftersPage(QWidget):
         self.note.show_text(text or self._use_message, "muted" if text else "success")
 
     def _show_installed(self) -> None:
+        """List the drafters on this machine, and apart from them those that cannot be used with the model."""
         library = self._library
         chosen = library.chosen
         drafters = self._models.drafters

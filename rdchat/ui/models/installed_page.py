@@ -83,6 +83,7 @@ class InstalledResults(ResultLine):
             self.show_text("")
 
     def _on_verified(self, model: ModelCard, verdict: "Verdict") -> None:
+        """Show the result; if the hub has better files, with a link that repairs the model."""
         self._show_verification()
         text, color = verdict_text(verdict)
         text = self._about(model, text)
@@ -201,6 +202,7 @@ class InstalledPage(QWidget):
             MissingPartSheet(self._models.parts, model, self._links, self._theme, self, part=ModelPart.VISION).open()
 
     def _show_list(self) -> None:
+        """List the models again; if none is chosen, choose the loaded or the first one."""
         library = self._models.library
         loaded = next((model for model in library.models if library.is_loaded(model)), None)
         self.list.show_entries(entries_of(library.models, self.search.text(), self.sort.currentData(), loaded))
@@ -216,6 +218,7 @@ class InstalledPage(QWidget):
             self.details.notice.show_text("Choose a model at the left.")
 
     def _count_text(self) -> str:
+        """Return how many models there are, or why there are none."""
         library = self._models.library
         models = library.models
         if library.problem:
@@ -238,6 +241,7 @@ class InstalledPage(QWidget):
         self._show_current()
 
     def _show_current(self) -> None:
+        """Show the chosen model in the details, as far as it is known; its drafters follow."""
         row = self.current
         self._visible = row
         self.result.show_model(row)
@@ -255,6 +259,7 @@ class InstalledPage(QWidget):
             self.details.show_progress()
 
     def _show_memory(self) -> None:
+        """Show the memory that the chosen model needs, with its drafter once that is known."""
         row = self.current
         models = self._models
         if row is not None:

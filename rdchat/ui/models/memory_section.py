@@ -152,6 +152,7 @@ class MemorySection(QWidget):
         self._show_need()
 
     def _show_need(self) -> None:
+        """Show the need of the model with the chosen length of a chat."""
         sizes = self._model.sizes
         machine = self._model.machine
         drafter_bytes = self._model.drafter_bytes

@@ -188,6 +188,7 @@ class ModelRow(QWidget):
         return self._model.download or Download(self._model.id)
 
     def _show_texts(self) -> None:
+        """Show what is known of the model itself: whether it is in use, its facts, and a drafter's measured figure."""
         model = self._model
         library = self._models.library
         used = model.drafts and library.uses(model) and library.chosen is not None and library.chosen.is_loaded
@@ -201,6 +202,7 @@ class ModelRow(QWidget):
         self.figures.show_text(text)
 
     def _show_progress(self) -> None:
+        """Show how far the download is or where the model is, its files, and what is wrong."""
         model = self._model
         download = self._download
         state = model.state

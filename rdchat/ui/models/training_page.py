@@ -158,6 +158,7 @@ class TrainingPage(QWidget):
         column(*parts, within=self, spacing=0)
 
     def _show_state(self) -> None:
+        """Show the form, the progress or the result, whichever the state of the training asks for."""
         training = self._training
         chosen = self._library.chosen
         self._state = training.state
@@ -183,6 +184,7 @@ class TrainingPage(QWidget):
             self._show_progress()
 
     def _show_form(self) -> None:
+        """Show the fields of a new training; the main button starts it if there is a model for it."""
         chosen = self._library.chosen
         free = chosen is not None and self._state is TrainingState.NOTHING
         self.form.setEnabled(free)
@@ -196,6 +198,7 @@ class TrainingPage(QWidget):
         self.status.setText(problem or _HINT if chosen else _NO_MODEL)
 
     def _show_progress(self) -> None:
+        """Show what the training does, or where it has stopped; the main button pauses or resumes it."""
         training = self._training
         progress = training.progress
         assert training.order is not None
@@ -221,6 +224,7 @@ class TrainingPage(QWidget):
             self.curves.show_plots(curves(self._points))
 
     def _show_result(self, result: Comparison) -> None:
+        """Show the new drafter beside the old one; the main button takes it into use."""
         training = self._training
         order = training.order
         assert order is not None

@@ -115,6 +115,7 @@ class PresetsPage(SettingsPage):
         return str(self._slot.info.path) if self._slot.info else ""
 
     def _show_item(self) -> None:
+        """Show what can be done with the chosen preset or prompt."""
         item = self._item
         self.rename.setEnabled(item is not None)
         self.delete.setEnabled(item is not None)

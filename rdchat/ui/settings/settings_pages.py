@@ -287,6 +287,7 @@ class ServerPage(SettingsPage):
 
     @Slot()
     def _show_server(self) -> None:
+        """Show whether the server runs, and its address and key while it does."""
         server = self._server
         with QSignalBlocker(self.on):
             self.on.setChecked(server.on)
@@ -325,6 +326,7 @@ class ServerPage(SettingsPage):
 
     @Slot()
     def _choose_hosts(self) -> None:
+        """Store the typed names of this computer if they are valid and new."""
         try:
             names = host_names(name for name in self.hosts.text().split(",") if name.strip())
         except InvalidSettingError as error:

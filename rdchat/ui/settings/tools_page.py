@@ -285,6 +285,7 @@ class ToolsPage(SettingsPage):
         ask_to_open(self.window(), "Choose a Folder", FileMode.Directory, choose, accept="Choose")
 
     def _open_sheet(self, server: ToolServer | None) -> None:
+        """Open the sheet that edits a server, or adds one; a new program or address is confirmed after it."""
         taken = {each.name for each in self._servers.servers if server is None or each.name != server.name}
 
         def save(saved: ToolServer, secrets: Mapping[str, str]) -> None:

@@ -186,6 +186,7 @@ class SidebarListView(QListView):
     # Dragging: the view knows which of its rows is dragged, so that nothing from elsewhere can be dropped
 
     def startDrag(self, _actions: Qt.DropAction) -> None:
+        """Drag the current row, with a picture of it."""
         if (row := self.current_row) is None:
             return
         self.dragged = key_of(row)

@@ -207,6 +207,7 @@ class RowPainter(QStyledItemDelegate):
         painter.restore()
 
     def _paint_folder(self, painter: QPainter, area: QRect, row: FolderRow) -> None:
+        """Draw a folder's arrow, icon and name, and how many chats it has, or in the Trash how long it stays."""
         colors = self._theme.colors
         ratio = painter.device().devicePixelRatioF()
         left = area.left() + TIGHT + row.depth * _INDENT
@@ -241,6 +242,7 @@ class RowPainter(QStyledItemDelegate):
         return _SIGN + TIGHT
 
     def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, bold: bool) -> None:
+        """Draw a chat's title; in search results with its place and snippet, in the Trash with how long it stays."""
         chat = row.conversation
         # A chat in a folder begins below the folder's name; see `_paint_folder`.
         inside = SMALL + 2 if not row.depth else TIGHT + _ARROW + TIGHT + (row.depth - 1) * _INDENT + _ICON + SMALL - 2

@@ -341,6 +341,7 @@ class FocusRings(QObject):
 
 
 def _needs_ring(widget: QWidget) -> bool:
+    """Return whether neither Qt's style nor the widget itself shows that it has the focus."""
     if isinstance(widget, QTextBrowser):
         # A click into a text shows by itself where it was.
         return widget.window().testAttribute(Qt.WidgetAttribute.WA_KeyboardFocusChange)

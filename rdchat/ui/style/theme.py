@@ -229,6 +229,7 @@ def control_font(points_more: float = 0, bold: bool = False, tabular: bool = Fal
 
 
 def _palette(colors: Colors) -> QPalette:
+    """Return a palette for all controls with our colours."""
     role = QPalette.ColorRole
     palette = QPalette(colors.raised, colors.window)  # Qt derives bevels from the button and window colours
     for name, color in {

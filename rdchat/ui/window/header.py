@@ -117,6 +117,7 @@ class DownloadButton(IconButton):
         models.downloads.failed.connect(self._on_ended)
 
     def _show_totals(self) -> None:
+        """Show the share of all downloads, a warning after a failure that was not seen, or nothing."""
         from rdchat.ui.models.entries import share, totals_text  # noqa: PLC0415  once something is downloaded
 
         going = self._models.downloads.going()

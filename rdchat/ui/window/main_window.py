@@ -252,6 +252,7 @@ class MainWindow(QMainWindow):
         self.panel.follow_training(models.training, short_text)
 
     def closeEvent(self, event: QCloseEvent) -> None:
+        """Hide instead, or ask first, where that is due; else close for good, with all that runs."""
         # The person used the window's own close button.
         if event.spontaneous() and (self.leave() or not self.windows.may_quit()):
             event.ignore()

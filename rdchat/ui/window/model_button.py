@@ -107,6 +107,7 @@ class ModelButton(QPushButton):
             self._show(formatting.load_text(progress), "Loading the model. Click to choose another.")
 
     def _fill_menu(self) -> None:
+        """List models by where they are from, then servers with a problem, then ways to other models."""
         recent = self._settings.values.recent_models
         slot = self._slot
         cards = self._cards

@@ -120,6 +120,7 @@ class CommandPalette(Popover):
             self._show_matches()
 
     def _show_matches(self) -> None:
+        """List the entries with all typed words, and a search of messages for them."""
         text = self.field.text().strip()
         recent = self._settings.values.palette_recent
         matcher = WordMatcher(text, beginnings=True)

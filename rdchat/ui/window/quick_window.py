@@ -149,6 +149,7 @@ class QuickWindow(SideWindow):
         self._show_state()
 
     def _show_state(self, progress: str = "") -> None:
+        """Show what a reply waits for or does, and the parts that need an exchange once there is one."""
         quick = self._quick
         state = self._replies.state
         self.composer.set_state(EngineState.WRITING if quick.busy else EngineState.IDLE, waits=not self._replies.free)
