@@ -1,6 +1,6 @@
-"""Keeps the table of phrases for a model's tokenizer: counted once, in the answers that come with rdchat.
+"""Keeps the table of phrases for a model's tokenizer: what often follows a few tokens; see `phrase_table`.
 
-No text of a person is ever counted.
+It is counted once, in the answers that come with rdchat. No text of a person is ever counted.
 """
 
 import logging
@@ -24,7 +24,7 @@ from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.work.job import Job, SerialThread
 
 _LOG = logging.getLogger(__name__)
-# Changes with what is counted and how.
+# Part of the file's name: increase it when what is counted, or how, changes.
 _REVISION = 1
 # Answers that are encoded together.
 _TOGETHER = 32
@@ -73,23 +73,26 @@ class CommonPhrases:
                 self._counting.result()
 
     def _path(self) -> Path:
+        """Return the table's file."""
         return paths.cache_dir() / "phrases" / f"{tokenizer_key(self._folder)}-{_REVISION}"
 
     def _count(self, job: Job[PhraseTable]) -> PhraseTable:
+        """Count the table and write it; runs on the thread."""
         source = paths.default_model_dir()
         answers = read_answers(shipped_path(target_hash(source)))
         texts = [(answer.tokens, answer.answer_start) for answer in answers]
         if tokenizer_key(source) != tokenizer_key(self._folder):
             decode = read_tokenizer(source, self._tokenizers).decode
             texts = []
-            for some in batched(answers, _TOGETHER):
+            for batch in batched(answers, _TOGETHER):
                 job.check_cancelled()
-                text = "\n\n".join(decode(answer.answer, skip_special_tokens=True) for answer in some)
+                text = "\n\n".join(decode(answer.answer, skip_special_tokens=True) for answer in batch)
                 texts.append((self._tokenizers.encode_text(self._folder, text), 1))
         write_table(self._path(), count_phrases(texts))
         return PhraseTable(self._path())
 
     def _take(self, outcome: Any) -> None:
+        """Take the table that was counted, or the error."""
         if isinstance(outcome, PhraseTable):
             self._table = outcome
         else:

@@ -57,6 +57,8 @@ class DraftModel:
         other_tokens: Those that are not; they are never offered.
 
     Attributes:
+        offered: (n,) uint32: tokens that are the same in both models, ascending; None where all below `shared_tokens`
+            are.
         image_token: The id that stands for each token of an image, so that both models count the same positions.
 
     Raises:
@@ -85,9 +87,9 @@ class DraftModel:
         self.image_token = target.image_input.token if target.image_input else 0
 
     def known(self, tokens: list[int]) -> list[int]:
-        """Return tokens of the target; one that the draft model has no row for becomes the first.
+        """Return tokens of the target as the draft model is fed them.
 
-        Those of images become `image_token`.
+        Tokens of images become `image_token`, and a token that the draft model has no row for becomes token 0.
         """
         rows = self.model.info.vocabulary_size
         image = self.image_token
@@ -170,10 +172,11 @@ class DraftModelDrafter(Drafter):
         self._shape = shape_of(request.draft.draft_tokens)
         self._shape_of = shape_of
         self._ledger = ledger or Ledger()
-        # Tokens before the root.
+        # Tokens of the text before the root, as the draft model is fed them.
         self._committed = draft.known(prompt)
         # Drafted tokens that the open round was fed, (1,) each.
         self._fed: list[mx.array] = []
+        # Whether the answer has a format, whose matcher may replace drafted tokens.
         self._shaped = request.shape is not None
         # Whether a round is open.
         self._open = False
@@ -181,6 +184,7 @@ class DraftModelDrafter(Drafter):
         self._finite: list[mx.array] = []
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens, draft.offered)
         self._chooser = chooser
+        # What the penalties look at; see `TokenChooser.seen`.
         self._seen = chooser.seen(prompt, draft.end_tokens)
 
     @override
@@ -200,7 +204,7 @@ class DraftModelDrafter(Drafter):
         return self.draft_in_shape(root, limit, self._shape)
 
     def draft_in_shape(self, root: int, limit: int, shape: DraftShape) -> Draft:
-        """Do `propose` in a given shape."""
+        """Do `propose` in a given shape. All is lazy: the device works while the host builds the steps."""
         self._fed = []
         self._open = False
         self._finite = []
@@ -269,6 +273,7 @@ class DraftModelDrafter(Drafter):
         return logits[:, -1]
 
     def _rank(self, logits: mx.array, step: int, candidates: int, seen: mx.array | None) -> mx.array:
+        """Return the best tokens of a step, (candidates,), best first, lazy."""
         position = len(self._committed) + 1 + step
         with self._ledger.stage(Stage.RANK):
             ranked, finite = self._ranker.rank(logits, position, candidates, seen)
@@ -278,12 +283,14 @@ class DraftModelDrafter(Drafter):
         return ranked
 
     def _with_tokens(self, seen: mx.array | None, tokens: mx.array) -> mx.array | None:
+        """Return `seen` with further tokens."""
         return None if seen is None else self._chooser.with_tokens(seen, tokens)
 
     def _accepted(self, tokens: list[int], path: list[int]) -> int:
         """Return how many of the fed tokens were accepted; arguments as for `observe`.
 
-        An answer's format drops nodes and adds others, so that their numbers mean nothing.
+        In the tree of `pack` they are the nodes from 1 on. Where the answer has a format, its matcher drops nodes and
+        adds others, so the tokens themselves are compared.
         """
         if not (self._shaped and self._fed):
             return sum(0 < node <= len(self._fed) for node in path)

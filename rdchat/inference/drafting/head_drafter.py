@@ -1,4 +1,9 @@
-"""Drafts with a drafter head: one lazy tree a round, with a branch from prompt lookup."""
+"""Drafts with a drafter head: one lazy tree a round, with a branch from prompt lookup.
+
+Drafting ahead: while a round is verified, the search below its likely end is queued behind it (`search_ahead`), so that
+the device does not wait for the host. If the round ends there, the next draft is that search's; otherwise it is
+dropped.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,16 +32,17 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verified
 
-# Chance of a lookup branch's last node: a beam's last nodes are less likely.
-_MIN = 0.1
-# The share of a tree's drafted nodes that it may take: 12 of 15 gave 3.24 tokens a call, 8 3.19, 4 3.03, and 15 3.25.
+# Minimum chance of a lookup branch's last node: a beam's last nodes are less likely.
+_MIN_CHANCE = 0.1
+# The share of a tree's drafted nodes that a branch may take: 12 of 15 gave 3.24 tokens a call, 8 3.19, 4 3.03, and 15
+# 3.25.
 _BRANCH_SHARE = 0.8
-# Chance of its first node from which on it replaces the beams.
+# Chance of a branch's first node from which on it replaces the beams of a chain.
 _MIN_ALONE = 0.5
 # Where state is computed along each path, trees have at most half as many leaves as nodes, or this many.
 _MIN_LEAVES = 4
-# A difference of fewer wrong tokens in a hundred may be chance.
-_CLEARLY = 3.0
+# A difference of fewer wrong tokens in a hundred between two readings may be chance.
+_CLEAR_DIFFERENCE = 3.0
 _NO_BRANCH = LookupTree()
 # Nodes kept at each level of a tree, in beam widths; those beyond the width may still be among the best.
 _LEAVES = 2
@@ -111,7 +117,7 @@ class HeadModel:
         tested = [each for each in head.readings if each in wrong]
         if not tested:
             return
-        limit = min(wrong[each] for each in tested) + _CLEARLY
+        limit = min(wrong[each] for each in tested) + _CLEAR_DIFFERENCE
         best = next(each for each in tested if wrong[each] < limit)
         worse = [wrong[each] for each in tested if wrong[each] >= limit]
         others = f"{100 - min(worse):.0f} % in the best other way" if worse else "about as many in any other way"
@@ -169,7 +175,7 @@ class HeadDrafter(Drafter):
         # The draft that was begun in the round being verified.
         self._ahead: _Ahead | None = None
         # The draft that was begun in the last round, if that round ended with its root.
-        self._drawn: _Ahead | None = None
+        self._ready: _Ahead | None = None
         self._index = LookupIndex(prompt, earlier=earlier)
 
     @override
@@ -197,7 +203,7 @@ class HeadDrafter(Drafter):
         if settings.lookup_branch:
             with self._ledger.stage(Stage.LOOKUP):
                 longest = min(limit, self._longest_branch(length))
-                branch = self._index.draft_tree(longest, min_chance=_MIN, chain=True)
+                branch = self._index.draft_tree(longest, min_chance=_MIN_CHANCE, chain=True)
         nodes = nodes_of(settings, len(branch.tokens))
         return self.draft_in_shape(root, BeamShape(settings.beam_width, length), nodes, branch)
 
@@ -271,8 +277,8 @@ class HeadDrafter(Drafter):
             self._index.extend([root])
         ahead = self._ahead
         self._ahead = None
-        self._drawn = ahead if ahead is not None and ahead.path.leads_to(path[-1], tokens[-1]) else None
-        if self._head.remembers and self._drawn is not None:
+        self._ready = ahead if ahead is not None and ahead.path.leads_to(path[-1], tokens[-1]) else None
+        if self._head.remembers and self._ready is not None:
             self._memory.keep([root, *tokens[:-1]], verified.hidden[path[-1]][None])
         elif self._head.remembers:
             self._memory.take_committed([root, *tokens[:-1]], verified.hidden[mx.array(path)], self._position)
@@ -300,10 +306,10 @@ class HeadDrafter(Drafter):
         self._begin(root)
         assert self._hidden is not None
         shape = self._possible(shape)
-        drawn = self._drawn
-        self._drawn = None
-        if drawn is not None and drawn.shape.width == shape.width and drawn.shape.length >= shape.length:
-            return drawn.pool.cut(shape.length - 1)
+        ready = self._ready
+        self._ready = None
+        if ready is not None and ready.shape.width == shape.width and ready.shape.length >= shape.length:
+            return ready.pool.cut(shape.length - 1)
         return self._search(Root(root, self._position, self._hidden), shape)
 
     def _possible(self, shape: BeamShape) -> BeamShape:
@@ -311,6 +317,7 @@ class HeadDrafter(Drafter):
         return BeamShape(shape.width if self._trees else 1, min(shape.length, 1 + self._head.max_drafted))
 
     def _search(self, root: Root, shape: BeamShape) -> NodePool:
+        """Search below a root; where leaves cost rows only, levels have nodes beyond the width."""
         has_leaves = shape.width > 1 or self._costs_rows_only(shape.length - 1)
         level_size = _LEAVES * shape.width if has_leaves else 1
         with self._ledger.stage(Stage.BEAM_SEARCH):

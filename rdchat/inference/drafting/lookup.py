@@ -1,4 +1,7 @@
-"""Prompt lookup: offers what followed the text's ending earlier in the chat, in earlier replies, or often elsewhere."""
+"""The mode of prompt lookup: offers what followed the text's ending before, or often follows in other texts.
+
+It looks in the chat, in earlier replies, and in a table of common phrases; `LookupIndex` does the work.
+"""
 
 from typing import override
 
@@ -20,7 +23,7 @@ class LookupDrafter(Drafter):
 
     Args:
         tokens: The prompt.
-        draft_tokens: About how many tokens to offer; see `max_nodes`.
+        draft_tokens: The setting; about as many rows are verified as for a chain of so many tokens.
         ledger: Records the time of its stages; None records nothing.
         trees: Whether the target verifies trees.
         earlier: Earlier replies, if they may be used.

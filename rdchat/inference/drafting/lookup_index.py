@@ -1,9 +1,10 @@
 """An index of where a text's ending occurred before, updated token by token, and the drafts that follow. No MLX here.
 
-Saxena 2023, "Prompt Lookup Decoding", copies what followed one earlier match. Here all earlier matches vote, as in
-suffix decoding (Oliaro et al. 2024, arXiv 2411.04975): longer ones count more, and the tree of what
-followed them has a chance at each node, learnt from what was accepted. A table of phrases shares out the votes for none
-of the matches.
+A match is an earlier place where the last tokens of the text stand, with the tokens that followed it. Saxena 2023,
+"Prompt Lookup Decoding", copies what followed one match. Here all matches vote for the next token, as in suffix
+decoding (Oliaro et al. 2024, arXiv 2411.04975): longer ones count more, and the tree of what followed them has a chance
+at each node, learnt from what was accepted. A table of phrases gets the votes for "none of the matches", and shares
+them out.
 """
 
 import math
@@ -19,16 +20,18 @@ from rdchat.inference.drafting.phrase_table import LONGEST_RUN, PhraseTable
 LONGEST_MATCH = 32
 # Classes of matches, by their minimum length.
 _MATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
-# Chance that the token after the longest, newest match is right, by class; see docs/adr/0026.
+# Chance that the token after the longest, newest match is right, by class, in the chat and in earlier replies; see
+# docs/adr/0026.
 _IN_CHAT = (0.22, 0.5, 0.62, 0.68, 0.74, 0.76, 0.82, 0.82, 0.86, 0.9, 0.95)
 _IN_REPLIES = (0.15, 0.3, 0.45, 0.55, 0.62, 0.66, 0.74, 0.82, 0.86, 0.9, 0.95)
 # Weight of a vote in earlier replies: those that agree are often copies of one another.
 _ALIKE = 0.5
-# Weight of these values, in observations, and the share that earlier observations keep at each new one.
+# Weight of these chances, in observations, and the share that earlier observations keep at each new one.
 _WEIGHT = 20.0
 _FADE = 0.998
 # Maximum of a chance.
 _SUREST = 0.99
+# The class of each length of a match.
 _CLASSES = [sum(match >= min_length for min_length in _MATCHES[1:]) for match in range(LONGEST_MATCH + 1)]
 # Maximum tokens of a path below the root.
 DEEPEST = 32
@@ -54,7 +57,7 @@ class Rate:
         self._weight = weight
         self._fade = fade
         self._expected = 0.0
-        self._came = 0.0
+        self._observed = 0.0
 
     @property
     def value(self) -> float:
@@ -62,17 +65,17 @@ class Rate:
 
     def given(self, prior: float) -> float:
         """Return the ratio with another prior."""
-        return (self._came + prior * self._weight) / (self._expected + self._weight)
+        return (self._observed + prior * self._weight) / (self._expected + self._weight)
 
     def learn(self, observed: float, expected: float = 1.0) -> None:
         """Add an observation."""
         self._expected = self._expected * self._fade + expected
-        self._came = self._came * self._fade + observed
+        self._observed = self._observed * self._fade + observed
 
     def keep_share(self, share: float) -> None:
         """Keep this share of the observations."""
         self._expected *= share
-        self._came *= share
+        self._observed *= share
 
 
 class LookupEstimate:
@@ -109,14 +112,14 @@ class LookupEstimate:
 class Phrases:
     """What a table of phrases expects in one reply.
 
-    Its chances get the noise of the reply's sampling, as a head's do. They get a factor too, which is learnt in each
-    text: how often the likeliest token came, over how often the table expected it.
+    Its chances get the noise of the reply's sampling, as a head's do. They also get a factor, since a text may have
+    more or fewer common phrases than usual: how often the likeliest token came, over how often the table expected it.
+    It is learnt in this text, and over all texts (`of_texts`).
 
     Args:
         table: The table.
         temperature: The reply's; with 0 there is no noise.
         noise: Returns the Gumbel noise of an absolute position and a token.
-        of_texts: The factor over texts; learns too.
     """
 
     def __init__(
@@ -148,6 +151,7 @@ class Phrases:
                 rate.learn(float(token == likeliest), expected[likeliest])
 
     def _expected(self, ending: Sequence[int], position: int) -> dict[int, float]:
+        """Return the table's chances with the noise of a position, without the factor."""
         chances = self._table.chances(ending)
         if not self._temperature:
             return chances
@@ -160,6 +164,7 @@ class Phrases:
 
 
 def _odds(chance: float) -> float:
+    """Return the odds of a chance, which is limited."""
     chance = min(chance, _SUREST)
     return chance / (1 - chance)
 
@@ -178,7 +183,7 @@ class LookupTree:
     Attributes:
         depths: Depth of each node, from 1.
         chances: Chance that the path is accepted up to the node; chances never rise.
-        sources: What has the most votes for each node.
+        sources: What has the most votes for each node: the chat, earlier replies, or phrases.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -200,6 +205,7 @@ class LookupTree:
 
     def first_subtree(self) -> "LookupTree":
         """Return what may come after the likeliest first token; the chances still contain that token's."""
+        # The numbers in the subtree, by number in the tree; node 1, the likeliest first token, becomes the root.
         inside = {1: 0}
         subtree = LookupTree()
         for node, parent in enumerate(self.parents, start=1):
@@ -227,6 +233,7 @@ class LookupTree:
 
     @property
     def _columns(self) -> tuple[list, ...]:  # type: ignore[type-arg]
+        """All fields, in order."""
         return self.tokens, self.parents, self.depths, self.chances, self.sources
 
     def path_to(self, node: int, limit: int) -> list[int]:
@@ -252,7 +259,8 @@ class Occurrences:
         self.tokens = list(tokens)
         # Runs that end at or before this index are in `_last`.
         self._noted = 0
-        # For each run its last end that has a successor, and for each end, from 1, the end before of the same run.
+        # For each length of runs: by run, its last end that has a successor; and for each end, from 1, the end before
+        # it of the same run, 0 for none.
         self._last: list[dict[tuple[int, ...], int]] = [{} for _ in _RUNS]
         self._before: list[list[int]] = [[] for _ in _RUNS]
 
@@ -279,6 +287,7 @@ class Occurrences:
         return list(lengths.items())
 
     def _length(self, end: int, ending: Sequence[int], length: int) -> int:
+        """Return how many tokens before `end` agree with an ending, of which `length` are known to agree."""
         tokens = self.tokens
         limit = min(LONGEST_MATCH, end, len(ending))
         while length < limit and tokens[end - 1 - length] == ending[-1 - length]:
@@ -288,7 +297,7 @@ class Occurrences:
     def index_runs(self) -> None:
         """Index the runs that end before the last token, which has no successor yet. `positions` does it too.
 
-        Those before a part of an image have none either.
+        A run before a part of an image is left out, since an image is never offered.
         """
         tokens = self.tokens
         for end in range(self._noted + 1, len(tokens)):
@@ -328,11 +337,12 @@ class LookupIndex:
     def extend(self, tokens: Iterable[int]) -> None:
         """Add tokens at the end, and learn from the first if it was looked up."""
         tokens = list(tokens)
-        best: dict[bool, LookupMatch] = {}
+        # The first of the longest matches, in the chat and in earlier replies.
+        longest: dict[bool, LookupMatch] = {}
         for match in self._matches or ():
-            if match.earlier not in best or match.length > best[match.earlier].length:
-                best[match.earlier] = match
-        for match in best.values() if tokens else ():
+            if match.earlier not in longest or match.length > longest[match.earlier].length:
+                longest[match.earlier] = match
+        for match in longest.values() if tokens else ():
             self._estimate.learn(match.length, match.earlier, match.following[0] == tokens[0])
         text = self._text.tokens
         for token in tokens:
@@ -356,8 +366,10 @@ class LookupIndex:
         deepest = min(deepest, DEEPEST)
         matches = self._find_matches()
         odds = self._estimate.odds()
-        # Candidates: less their chance, a number that keeps the order, token, parent, its matches, and its source.
+        # A heap of candidates: minus the chance, a number by which equal ones stay in order, token, parent, the matches
+        # that go on with the token, and the source.
         waiting: list[tuple[float, int, int, int, list[LookupMatch], NodeSource]] = []
+        # The node that was added last, at first the root; `matches` are those that agree up to it.
         node = 0
         depth = 0
         chance = 1.0
@@ -365,14 +377,14 @@ class LookupIndex:
         while len(tree.tokens) < nodes:
             if depth < deepest:
                 phrases = self._phrases_after(tree, node, depth)
-                for token, share, theirs, source in _votes(matches, depth, odds, phrases, chain):
+                for token, share, agreeing, source in _votes(matches, depth, odds, phrases, chain):
                     if chance * share >= min_chance:
                         added += 1
-                        heappush(waiting, (-chance * share, added, token, node, theirs, source))
+                        heappush(waiting, (-chance * share, added, token, node, agreeing, source))
             if not waiting:
                 break
-            less, _, token, parent, matches, source = heappop(waiting)
-            chance = -less
+            minus_chance, _, token, parent, matches, source = heappop(waiting)
+            chance = -minus_chance
             node = len(tree.tokens) + 1
             depth = 1 + (tree.depths[parent - 1] if parent else 0)
             for column, value in zip(tree._columns, (token, parent, depth, chance, source), strict=True):
@@ -394,6 +406,7 @@ class LookupIndex:
             tokens = self._text.tokens
             ending = tokens[-LONGEST_MATCH:]
             if ending and min(ending) < 0:
+                # What stands behind the last image.
                 ending = list(takewhile(lambda token: token >= 0, reversed(ending)))[::-1]
             self._matches = [
                 LookupMatch(length, _followed(tokens, end)) for end, length in self._text.positions(ending)
@@ -417,9 +430,10 @@ def _votes(
     chain: bool,
 ) -> list[tuple[int, float, list[LookupMatch], NodeSource]]:
     """Return the tokens of matches at a depth and of phrases, with their chances, their matches, and their source."""
-    # Votes of the chat, of earlier replies and of phrases.
+    # By token: the votes of the chat, of earlier replies and of phrases; and the matches that go on with it.
     votes: dict[int, list[float]] = {token: [0.0, 0.0, chance] for token, chance in phrases.items()}
-    behind: dict[int, list[LookupMatch]] = {token: [] for token in phrases}
+    agreeing: dict[int, list[LookupMatch]] = {token: [] for token in phrases}
+    # The vote for none of the matches.
     total = 1.0
     for match in matches:
         length, following, earlier = match
@@ -429,11 +443,11 @@ def _votes(
         vote = odds[earlier][min(length + depth, LONGEST_MATCH)]
         total += vote
         votes.setdefault(token, [0.0, 0.0, 0.0])[earlier] += vote
-        behind.setdefault(token, []).append(match)
+        agreeing.setdefault(token, []).append(match)
     if chain and votes:
         likeliest = max(votes, key=lambda token: sum(votes[token]))
         votes = {likeliest: votes[likeliest]}
     return [
-        (token, sum(shares) / total, behind[token], _SOURCES[shares.index(max(shares))])
+        (token, sum(shares) / total, agreeing[token], _SOURCES[shares.index(max(shares))])
         for token, shares in votes.items()
     ]

@@ -1,10 +1,10 @@
 """Which token often follows the last few, counted in many texts: drafts where nothing in the chat repeats. No MLX here.
 
-A run is one to four tokens in a row. For each run that came more than once, a table has its most frequent followers.
-The chances from runs of different lengths are blended as in Witten and Bell 1991 ("The Zero-Frequency Problem", IEEE
-Transactions on Information Theory 37, method C): a run that was followed by n different tokens in its m occurrences
-leaves n / (n + m) of the chance to the next shorter run. He et al. 2024 ("REST", arXiv 2311.08252) draft from a
-datastore of texts, too.
+`count_phrases` makes the table, and `PhraseTable` looks up in it. A run is one to four tokens in a row. For each run
+that came more than once, a table has its most frequent followers. The chances from runs of different lengths are
+blended as in Witten and Bell 1991 ("The Zero-Frequency Problem", IEEE Transactions on Information Theory 37, method C):
+a run that was followed by n different tokens in its m occurrences leaves n / (n + m) of the chance to the next shorter
+run. He et al. 2024 ("REST", arXiv 2311.08252) draft from a datastore of texts, too.
 """
 
 import mmap
@@ -72,9 +72,11 @@ def _joined(texts: Iterable[tuple[Sequence[int], int]]) -> tuple[Cells, npt.NDAr
 
 def _columns(pairs: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> tuple[Cells, Cells, Cells, Cells, Cells]:
     """Return the columns of a table from the sorted pairs of a run's key and its follower, and how often each came."""
+    # `first` and `run_of` connect the pairs with the runs; a run's pairs stand together.
     keys, first, run_of = np.unique(pairs >> np.uint64(32), return_index=True, return_inverse=True)
     totals = np.add.reduceat(counts, first) if len(counts) else counts
     distinct = np.bincount(run_of, minlength=len(keys))
+    # Each run's pairs, the most frequent first; the rank of a pair in its run follows from its place.
     by_count = np.lexsort((-counts, run_of))
     rank = np.arange(len(pairs)) - first[run_of]
     chosen = by_count[(totals[run_of] >= _MIN_COUNT) & (rank < _MAX_FOLLOWERS)]
@@ -91,6 +93,7 @@ def _columns(pairs: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> tu
 
 
 def _with_header(*columns: Cells) -> Cells:
+    """Return a table's cells: the header, and the columns one after the other."""
     cells = np.concatenate([np.array([len(columns[0]), len(columns[3])], np.uint32), *columns])
     return np.concatenate([np.array([zlib.crc32(cells.tobytes())], np.uint32), cells])
 

@@ -1,4 +1,4 @@
-"""An index of earlier replies, for prompt lookup. No MLX here."""
+"""An index of earlier replies, for prompt lookup: `services.earlier_replies` fills it from the store. No MLX here."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -30,6 +30,7 @@ class ReplyIndex(EarlierReplies):
     def __init__(self, replies: Mapping[int, Sequence[int]], tokenizer: str = "") -> None:
         self.messages = set[int]()
         self.tokenizer = tokenizer
+        # Built from the end: the newest replies come last in the text, since the last matches are found first.
         backwards = list[int]()
         for message, reply in replies.items():
             if len(backwards) < BUILT_TOKENS:

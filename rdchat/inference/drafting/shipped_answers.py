@@ -1,7 +1,7 @@
-"""Conversations that a model wrote, as files: the shards of a training, and answers that come with rdchat. No MLX here.
+"""Reads files of conversations that a model wrote: the shards of a training, and answers that come with rdchat.
 
-Shipped answers save hours of decoding. A file of `assets/training/answers/` holds a target's conversations: an `npz` of
-the columns of a shard, compressed by LZMA, named by the target's hash.
+A shard is an `npz` of columns. A file of shipped answers, which save hours of decoding, is one shard compressed by LZMA
+and named by the hash of the model that wrote it (`assets/training/answers/` in the sources). No MLX here.
 """
 
 import io

@@ -25,11 +25,13 @@ from rdchat.inference.models.safetensors_file import MAX_SIZE
 from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.target import LoadedModel
 
+# Published names: the tokens by cluster, the clusters' output rows, the output rows, and the embeddings.
 _ORDER = "masked_embedding.token_ordering"
 _CENTROIDS = "masked_embedding.centroids.weight"
 _TABLE = "lm_head.weight"
 _EMBEDDINGS = "embed_tokens.weight"
 _MAX_LAYERS = 100
+# Settings that change the computation in ways rdchat does not support.
 _ASK_FOR_MORE = {
     "attention_bias", "enable_moe_block", "hidden_size_per_layer_input", "use_double_wide_mlp", "quantization",
     "quantization_config",
@@ -43,7 +45,7 @@ def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
     return "backbone_hidden_size" in config and {"pre_projection.weight", "post_projection.weight"} <= set(tensors)
 
 
-def assistant_config(checkpoint: Checkpoint, _depth: int | None = None) -> AssistantConfig:
+def assistant_config(checkpoint: Checkpoint, _depth: int | None) -> AssistantConfig:
     """Return the network that a checkpoint describes, and check that its tensors are those of that network.
 
     Raises:
@@ -116,6 +118,10 @@ def _shapes(config: AssistantConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _check_config(checkpoint: Checkpoint, top: Settings, config: AssistantConfig) -> None:
+    """Refuse sizes that do not fit together, and tensors of another network.
+
+    `_shapes` makes the network, so sizes beyond what the files hold are refused before.
+    """
     sizes = config.head_sizes
     for kind, size in sizes.items():
         check_rope(checkpoint, config.ropes[kind], size)

@@ -48,7 +48,7 @@ _DFLASH_SETTINGS = {
     # these concern other programs' choice of how much to draft
     "block_size_policy", "dflash_initial_block_size", "prefer_requested_block_size",
 }  # fmt: skip
-# Tensors and settings that tell these kinds.
+# Tensors and settings by which the kinds are told apart.
 _DOMINO = ("domino", "causal_v5")
 _GRU = "prefix_gru.weight_ih_l0.weight"
 _SELECTOR = "candidate_selector.hidden_projection.weight"
@@ -57,6 +57,7 @@ _REFINER = "refiner_head.mix_l"
 _REFINER_RANK = "xpress_rank"
 _SHIFT = "draft_shift"
 _SOFTCAP = "final_logit_softcapping"
+# Settings that change the computation in ways rdchat does not support.
 _ASK_FOR_MORE = {
     "gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input", "attention_value_scale",
 }  # fmt: skip
@@ -64,16 +65,18 @@ _ASK_FOR_MORE = {
 _MUSE = "muse_glimmer_assistant"
 _MUSE_DEFAULTS = {"vocab_size": 202_048, "num_target_layers": 52, "is_causal": False}
 _MAX_BLOCK = 256
-# Its size depends on its inputs, and it is not used.
+# DSpark's confidence head is not used; its size depends on its inputs.
 _CONFIDENCE_HEAD = {"confidence_head.proj.weight", "confidence_head.proj.bias"}
 _DSPARK = "dspark"
-# Whether the tokens of a block see only earlier ones; the first given counts. JetSpec's code reads its own only.
+# Settings that say whether the tokens of a block see only earlier ones; the first that is given counts. JetSpec's code
+# reads `causal_head` alone.
 _CAUSAL = ("causal_head", "is_causal", "causal")
-# VLLM also applies these to layers with settings of their own.
+# Settings at the top of the speculators layout that replace those of the layers, as in vLLM.
 _WINDOWS = ("layer_types", "use_sliding_window", "sliding_window")
 
 
 def _parts_of(checkpoint: Checkpoint) -> Parts:
+    """Return where a configuration has its settings, in any of the layouts."""
     top = Settings(checkpoint, checkpoint.config)
     if "transformer_layer_config" in top.data:
         layers = top.within("transformer_layer_config")
@@ -93,7 +96,7 @@ def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
     return sized and ("fc.weight" in tensors or "hidden_norm.weight" in tensors)
 
 
-def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConfig:
+def block_config(checkpoint: Checkpoint, _depth: int | None) -> BlockConfig:
     """Return the network that a checkpoint describes, and check that its tensors are those of that network.
 
     Raises:
@@ -155,6 +158,7 @@ BLOCK = Layout(HeadKind.BLOCK, matches, block_config, partial(load_network, Boun
 
 
 def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) -> None:
+    """Refuse sizes that do not fit together, two kinds of correction, and tensors of another network."""
     if config.block_size > _MAX_BLOCK:
         raise block.wrong("block_size")
     if config.taps > config.block_size:
@@ -203,6 +207,7 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
 
 
 def _markov(block: Settings) -> tuple[Markov, int]:
+    """Return the kind of DSpark's correction and its rank; 0 without it."""
     rank = block.size("markov_rank", 0, minimum=0)
     if not rank:
         return Markov.NONE, 0
@@ -278,6 +283,7 @@ def _target_layers(parts: Parts) -> tuple[int, ...]:
 
 
 def _softcap(parts: Parts) -> float | None:
+    """Return the bound of the logits; None without one."""
     # 0 stands for no bound.
     if parts.speculators or not parts.own.data.get(_SOFTCAP):
         return None

@@ -25,17 +25,19 @@ from rdchat.inference.drafting.checkpoints.head_settings import (
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, Eagle3Config, FeatureNorm
 from rdchat.inference.drafting.heads.head import HeadKind
 
-# Their layers are distinguished by their tensors.
+# Model types whose layers differ only in their tensors.
 _KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "eagle3")
-# Gemma 4's layers, told by their tensors.
+# Model types of Gemma 4, whose layers are recognised by their tensors.
 _GEMMA_KINDS = ("gemma4_text", "gemma4_unified_text")
 _ACTIVATION = "hidden_activation"
 _SOFTCAP = "final_logit_softcapping"
 # Number of the target's layers where it is not known.
 _ANY_DEPTH = 100
+# The layers of the target that are read; see `_target_layers`.
 _READ = "eagle_aux_hidden_state_layer_ids"
 # Copies of the target's tables that only training needs, and tensors that follow from the configuration.
 _IGNORED = ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq")
+# Settings that change the computation in ways rdchat does not support; Gemma 4's layers have two of them.
 _ASK_FOR_MORE = {
     "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar", "attention_multiplier",
     "num_local_experts", "num_experts", "hidden_activation", "quantization", "quantization_config",
@@ -48,6 +50,7 @@ _SWITCHES = {
     "has_lm_head", "next_layer_regular", "use_cache", "embed_requires_grad", "has_no_defaults_at_init", "is_decoder",
     "return_dict", "is_causal", "use_sliding_window", "use_qk_norm", "use_rotary_pos_emb", "attention_k_eq_v",
 }  # fmt: skip
+# Switches that must not be off, and factors that must be 1.
 _ALWAYS_ON = (
     "use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm", "next_layer_regular",
     "is_causal", "use_rotary_pos_emb",
@@ -59,6 +62,7 @@ _ONES = (
 
 
 def _parts_of(checkpoint: Checkpoint) -> Parts:
+    """Return where a configuration has its settings, in any of the layouts; refuse what changes the computation."""
     top = Settings(checkpoint, checkpoint.config)
     speculators = "speculators_model_type" in top.data
     if speculators:
@@ -131,6 +135,7 @@ EAGLE3 = Layout(HeadKind.EAGLE3, matches, eagle3_config, partial(load_network, B
 
 
 def _check_config(checkpoint: Checkpoint, config: Eagle3Config) -> None:
+    """Refuse tensors of another network, and tables that cannot be used."""
     check_network(checkpoint, config, [name for name in checkpoint.tensors if name.endswith(_IGNORED)])
     width = config.target_width
     if config.reduced and not config.own_output:
@@ -182,6 +187,7 @@ def _target_layers(parts: Parts, depth: int | None) -> tuple[int, ...]:
 
 
 def _feature_norm(top: Settings) -> FeatureNorm:
+    """Return how the features are normalised; a configuration must not ask for two ways."""
     together = top.flag("norm_before_fc", False)
     each = top.flag("fc_norm", False)
     if together and each:

@@ -188,7 +188,7 @@ def _depth(config: Mapping[str, Any]) -> int:
     return first_int(text_config(config), "num_hidden_layers")
 
 
-def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> MtpConfig:
+def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None) -> MtpConfig:
     """Return the settings of an MTP layer from its files, and check the tensors that do not depend on the target.
 
     Raises:

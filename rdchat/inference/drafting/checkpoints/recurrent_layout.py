@@ -1,7 +1,8 @@
-"""Reads and writes recurrent drafters: ours, and Apple's ml-recurrent-drafter checkpoints.
+"""Reads and writes recurrent drafters: those that rdchat trains, and Apple's ml-recurrent-drafter checkpoints.
 
-The key names and layer order of Apple's checkpoints are those of that project's PyTorch and MLX models. They were
-tested with synthetic checkpoints only: no real one was at hand.
+The tensors of ours are named as in `RecurrentHead`. Apple's names and layer order are those of that project's PyTorch
+and MLX models; one of its matrices holds two of ours side by side. They were tested with synthetic checkpoints only: no
+real one was at hand.
 """
 
 from collections.abc import Collection
@@ -54,20 +55,28 @@ def published(head: RecurrentHead, vocabulary: mx.array, target: TargetBinding) 
     return PublishedDrafter(facts, tensors)
 
 
-def matches(config: Any, _tensors: object = ()) -> bool:
+def matches(config: Any, _tensors: object) -> bool:
     """Return whether a configuration is of a recurrent drafter."""
     return "format" in config or _is_apples(config)
 
 
-def head_config(checkpoint: Checkpoint, _depth: int | None = None) -> HeadConfig:
+def head_config(checkpoint: Checkpoint, _depth: int | None) -> HeadConfig:
     """Return the architecture in a configuration, and check it against the header of the weights.
 
     Raises:
         ModelError: If either is damaged.
     """
-    config = _architecture(checkpoint)
-    held = sum(tensor.stored_bytes for tensor in checkpoint.tensors.values())
-    if config.blocks > len(checkpoint.tensors) or config.largest_size > held:
+    if _is_apples(checkpoint.config):
+        config = _apple_config(Settings(checkpoint, checkpoint.config))
+    elif checkpoint.config.get("format") != _FORMAT:
+        raise not_a_drafter(checkpoint.folder)
+    else:
+        try:
+            config = plain(HeadConfig, checkpoint.config.get("architecture"))
+        except (TypeError, ValueError) as error:
+            raise checkpoint.error(f"its configuration is damaged ({one_line(error)[:200]})") from error
+    stored_bytes = sum(tensor.stored_bytes for tensor in checkpoint.tensors.values())
+    if config.blocks > len(checkpoint.tensors) or config.largest_size > stored_bytes:
         raise checkpoint.error("it has fewer weights than its configuration needs")
     return config
 
@@ -80,6 +89,7 @@ def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> Boun
     shapes = {name: array.shape for name, array in tree_flatten(head.parameters())}
     names = _apple_names(shapes, config, checkpoint) if apples else {name: name for name in shapes}
     expected: dict[str, tuple[int, ...]] = {} if apples else {_VOCABULARY: (count,)}
+    # Where two of our matrices are stored as one, its columns are those of both.
     for name, stored in names.items():
         rows, *columns = shapes[name]
         expected[stored] = (rows, *columns) if stored not in expected else (rows, expected[stored][1] + columns[0])
@@ -101,18 +111,8 @@ RECURRENT = Layout(HeadKind.RECURRENT, matches, head_config, load)
 
 
 def _is_apples(config: Any) -> bool:
+    """Return whether a configuration is of Apple's kind."""
     return bool(config.get("model_type") == APPLE_MODEL_TYPE)
-
-
-def _architecture(checkpoint: Checkpoint) -> HeadConfig:
-    if _is_apples(checkpoint.config):
-        return _apple_config(Settings(checkpoint, checkpoint.config))
-    if checkpoint.config.get("format") != _FORMAT:
-        raise not_a_drafter(checkpoint.folder)
-    try:
-        return plain(HeadConfig, checkpoint.config.get("architecture"))
-    except (TypeError, ValueError) as error:
-        raise checkpoint.error(f"its configuration is damaged ({one_line(error)[:200]})") from error
 
 
 def _apple_config(settings: Settings) -> HeadConfig:

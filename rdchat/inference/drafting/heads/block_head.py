@@ -1,4 +1,8 @@
-"""A block drafter bound to its target: one pass over a block, then a correction per step; see `block_network`."""
+"""A block drafter bound to its target: one pass over a block, then a correction for each token; see `block_network`.
+
+`BlockMemory` keeps the drafter's keys and values of the text. Its `root_state` makes the pass, whose outputs are a
+`DraftedBlock`; each further step of the beam search corrects the next token's logits by the tokens before it.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -38,6 +42,7 @@ class BoundBlockHead(BoundNetwork):
 
     @override
     def _finish(self, model: LoadedModel) -> None:
+        """Choose the scale of the embeddings, and the correction that the network has, if any."""
         config: BlockConfig = self.config
         self.max_drafted = config.max_drafted
         self._masks = mx.full((config.block_size - 1,), config.mask_token, mx.int32)
@@ -120,6 +125,7 @@ class BoundBlockHead(BoundNetwork):
         return bias, past
 
     def _scaled(self, tokens: mx.array) -> mx.array:
+        """Return the embeddings of tokens as the block takes them."""
         embeddings = self.embed(tokens)
         return embeddings if self._scale == 1 else embeddings * self._scale
 
@@ -192,21 +198,23 @@ class BlockMemory(ContextMemory):
         """Return which rows the block's rows see, (block's rows, rows); see `Attention`."""
         size = self._head.config.block_rows(root.drafted)
         first = self._first(root, window)
-        held = list[int]()
-        cut = False
+        text_positions = list[int]()
+        # Whether a row of the text may be outside of the window of one of the block's rows.
+        is_cut = False
         begins = np.zeros(1, np.int32)
         if window is not None:
-            # Where each row's window begins while `later` is 0; row 0 is the root's.
+            # Where each row's window begins while `later` is 0; row 0 is the root's. Rolling windows begin later by
+            # one from row to row.
             begins = root.position - window + self._head.config.rolling * np.arange(size, dtype=np.int32)
-            held = self.held[first:]
-            cut = bool(held) and bool(held[0] < begins[-1] + root.latest)
-        if root.later is None and not cut:
+            text_positions = self.held[first:]
+            is_cut = bool(text_positions) and bool(text_positions[0] < begins[-1] + root.latest)
+        if root.later is None and not is_cut:
             return "causal" if causal else None
         seen = self.visible(mx.array(np.tri(size, dtype=np.bool_)) if causal else None, size, first)
-        if not cut:
+        if not is_cut:
             return seen
         moved = mx.array(begins)[:, None] + (0 if root.later is None else root.later)
-        near = mx.array([*held, *[_ALWAYS_NEAR] * size], mx.int32) >= moved
+        near = mx.array([*text_positions, *[_ALWAYS_NEAR] * size], mx.int32) >= moved
         return near if seen is None else seen & near
 
 

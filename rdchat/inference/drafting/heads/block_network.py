@@ -40,6 +40,7 @@ from rdchat.inference.drafting.heads.decoder import (
 )
 
 Extend = Callable[[int, Rows], tuple[Rows, "mx.array | str | None"]]
+"""See `BlockNetwork.block`."""
 
 
 class MarkovHead(ShapedModule):
@@ -148,6 +149,7 @@ class CausalRefiner(ShapedModule):
 
 @partial(mx.compile, shapeless=True)
 def _updated(gate: mx.array, past: mx.array, candidate: mx.array) -> mx.array:
+    """Return the recurrent state of a Markov head after a token."""
     keep = mx.sigmoid(gate)
     return keep * past + (1 - keep) * mx.tanh(candidate)
 
@@ -261,6 +263,7 @@ class BlockConfig(DecoderConfig):
         return shapes
 
     def _refiner_shapes(self) -> dict[str, Shape]:
+        """Return the shapes of XPress's refiner, by the names inside it."""
         rank = self.refiner_rank
         inner = self.refiner_inner
         hidden = self.hidden_size

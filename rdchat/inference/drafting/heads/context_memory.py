@@ -1,4 +1,9 @@
-"""The memory of heads that attend to the text: keys and values of committed tokens, by position."""
+"""The memory of heads that attend to the text: keys and values of committed tokens, by position.
+
+A token's row is computed when the next draft needs it, from the target's hidden state; until then the token waits.
+While a round is verified, rows are also computed for tokens of which it is not known yet whether they are committed
+("taken ahead"). A mask hides the wrong ones from the next draft, and `keep` drops them. `docs/adr/0031` says why.
+"""
 
 from abc import abstractmethod
 from bisect import bisect_left
@@ -13,9 +18,9 @@ from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import HeadMemory, HeadState, Root
 from rdchat.inference.verification.round_cache import RowBuffer, take_waits
 
-# More rows are computed at once instead of with the next draft: a prompt's hidden states take memory.
-_MANY = 64
-# Stands for a token that `take` was not given.
+# If more tokens wait, their rows are computed at once instead of with the next draft: hidden states take memory.
+_MAX_WAITING = 64
+# Stands for a token that `take_committed` was not given.
 _UNKNOWN = -1
 
 
@@ -79,6 +84,7 @@ class ContextMemory(HeadMemory):
         pairs = zip(self._text, prompt, strict=False)
         differs = (i for i, (known, token) in enumerate(pairs) if known != token)
         shared = next(differs, min(len(self._text), len(prompt)))
+        # Looking ahead, the row of the last shared token contains the next token, which differs.
         self._drop_from(shared - self._looks_ahead, waiting=shared)
         self._text = list(prompt)
         self._last = None
@@ -92,7 +98,7 @@ class ContextMemory(HeadMemory):
         self._text += [_UNKNOWN] * (start - len(self._text))
         self._text[start:] = tokens
         self._wait(range(start, start + hidden.shape[0]), hidden)
-        if len(self._waiting) > _MANY:
+        if len(self._waiting) > _MAX_WAITING:
             self._feed_waiting()
             mx.async_eval([buffer.arrays for buffer in self.buffers])
         # The output is not for the next root, and would keep the graph of a long prompt alive.
@@ -188,10 +194,16 @@ class ContextMemory(HeadMemory):
         return mx.concatenate(parts, axis=1)
 
     def _wait(self, positions: Sequence[int], hidden: mx.array) -> None:
+        """Keep the hidden states of tokens whose rows are computed later."""
         self._hidden = hidden if self._hidden is None else mx.concatenate([self._hidden, hidden])
         self._waiting += positions
 
     def _feed_waiting(self, root: Root | None = None) -> None:
+        """Compute the rows of the tokens that wait, as far as the token after each is known where it is needed.
+
+        Args:
+            root: The root of a draft, which may follow the last of them; None without a draft.
+        """
         count = len(self._waiting)
         following = list[int | mx.array]()
         if self._looks_ahead and count:
@@ -221,11 +233,15 @@ class ContextMemory(HeadMemory):
                 self.positions += positions
 
     def _keep_waiting(self, part: slice) -> None:
+        """Forget the tokens that wait but for a part of them."""
         self._waiting = self._waiting[part]
         self._hidden = self._hidden[part] if self._hidden is not None and self._waiting else None
 
     def _drop_from(self, position: int, waiting: int | None = None) -> None:
-        """Forget rows from a position on, and hidden states without rows from `waiting` on (by default the same)."""
+        """Forget rows from a position on, and hidden states without rows from `waiting` on (by default the same).
+
+        The last row that was taken ahead may have to be computed again, with another next token.
+        """
         waiting = position if waiting is None else waiting
         self._keep_waiting(slice(bisect_left(self._waiting, waiting)))
         if self._last is not None and position <= self.positions[-1] < waiting:
@@ -234,6 +250,7 @@ class ContextMemory(HeadMemory):
         self._end_ahead()
 
     def _end_ahead(self) -> None:
+        """Drop the rows taken ahead that did not become committed ones."""
         self._ahead = None
         for buffer in self.buffers:
             buffer.cut(len(self.positions))

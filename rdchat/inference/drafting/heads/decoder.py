@@ -1,4 +1,8 @@
-"""The decoder layers that published drafters share: sizes, tensor shapes, attention and MLP."""
+"""The decoder layers that block drafters and EAGLE-3 share: sizes, tensor shapes, attention and MLP.
+
+Modules are made from the shapes of their tensors (`DecoderConfig.shapes`), which were compared with a checkpoint's
+before anything is allocated. There is no batch axis: n rows are (n, width), one for each token.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +20,7 @@ Rows = list[mx.array]
 type RowPositions = int | Sequence[int] | mx.array
 """Positions of n rows: one for all, (n,) ascending ones, or (n,) arbitrary ones as an array."""
 
-# Matrices used by lookup.
+# Modules whose weight is a table of rows by token, and not a matrix to multiply with.
 _TABLES = {"embed_tokens", "markov_w1", "predecessor_codebook", "successor_codebook", "token_embed"}
 
 
@@ -122,15 +126,16 @@ class DecoderConfig:
         return self.hidden_size
 
     def _matrices(self, layer: int) -> dict[str, Shape]:
+        """Return the shapes of a layer's linear modules, by name."""
         hidden = self.hidden_size
         inner = self.inner_size
-        taken = self.inputs(layer)
+        input_size = self.inputs(layer)
         queries = self.heads * self.head_size
         rows = self.kv_heads * self.head_size
         matrices: dict[str, Shape] = {
-            "self_attn.q_proj": (queries, taken),
-            "self_attn.k_proj": (rows, taken),
-            "self_attn.v_proj": (rows, taken),
+            "self_attn.q_proj": (queries, input_size),
+            "self_attn.k_proj": (rows, input_size),
+            "self_attn.v_proj": (rows, input_size),
             "self_attn.o_proj": (hidden, queries),
             "mlp.gate_proj": (inner, hidden),
             "mlp.up_proj": (inner, hidden),
@@ -181,7 +186,7 @@ def rotated(rope: Callable[..., mx.array], rows: mx.array, positions: RowPositio
         if positions[-1] - positions[0] == len(positions) - 1:
             return rope(rows, offset=positions[0])
         positions = mx.array(list(positions), mx.int32)
-    # Each gets a batch row of its own: along the token axis the kernel counts positions up.
+    # Each row gets a batch entry of its own: along the token axis the kernel counts positions up.
     return rope(rows.transpose(2, 1, 0, 3), offset=positions).transpose(2, 1, 0, 3)
 
 
@@ -248,6 +253,7 @@ class Attention(ShapedModule):
         return output
 
     def _heads(self, x: mx.array) -> mx.array:
+        """Return rows split into heads, (n, heads, head_size)."""
         return x.reshape(x.shape[0], -1, self._size)
 
 

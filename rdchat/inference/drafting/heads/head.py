@@ -3,6 +3,9 @@
 This is all that beam search (`drafting.beam_search`) knows of a head. A `Head` is one network, bound to one target. A
 `HeadMemory` is what it keeps of one conversation, such as a KV cache. A `HeadState` is the live beams of one draft.
 `BoundNetwork` is what the heads of published drafters share.
+
+A draft may begin while a round is still verified, below the token at which the round will end. Then the host does not
+know the root's token and position yet: they are lazy, and `Root` says where the position must lie.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +25,7 @@ from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
-# Weights that share a scale.
+# Number of weights that share a scale, where a drafter is quantised.
 _GROUP = 64
 _BITS_ON_GPU = 4
 _HINT = "Use a drafter that was made for this model."
@@ -136,6 +139,7 @@ class Head(Protocol):
         inverse_temperature: Its log-probabilities are multiplied by this before noise is added.
         max_drafted: Maximum number of tokens that it drafts below a root.
         remembers: Whether it has a memory of the text, so that it must read the prompt.
+        facts: A sentence on how it is used, for people; empty where there is only one way.
     """
 
     kind: HeadKind
@@ -145,6 +149,7 @@ class Head(Protocol):
     inverse_temperature: float = 1.0
     max_drafted: int = MAX_BEAM_ROWS
     remembers: bool = True
+    facts: str = ""
 
     def memory(self) -> HeadMemory:
         """Return the memory of a new conversation."""
@@ -206,8 +211,8 @@ class BoundNetwork(Head):
         self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
         model.hooks.record_states(self.reads)
         model.network(mx.array([[0]]))
-        given = model.hooks.hidden
-        if given is None or given.shape != (1, 1, len(config.target_layers) * config.target_width):
+        hidden = model.hooks.hidden
+        if hidden is None or hidden.shape != (1, 1, len(config.target_layers) * config.target_width):
             raise ModelError(f"The drafter cannot read the hidden states of {model.info.name}.", _HINT)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import product, starmap
 from typing import Any, NamedTuple, override
 
 import mlx.core as mx
@@ -33,7 +34,7 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import RowBuffer
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
-# These modules stay unquantised: a few rows decide a lot.
+# Modules that stay floats, by the last part of their names: a few rows of them decide a lot.
 _ROUTERS = ("gate", "router", "shared_expert_gate")
 _HINT = "Use the MTP layers that were published for this model."
 
@@ -50,7 +51,7 @@ class Reading(NamedTuple):
 
     @property
     def description(self) -> str:
-        """It, for people."""
+        """What the layer reads, for people: the rest of a sentence that begins with "It"."""
         first, then = ("before" if flag else "after" for flag in self)
         return f"reads the hidden state {first} the final norm and its own output {then} its norm"
 
@@ -60,7 +61,7 @@ class Reading(NamedTuple):
         return HiddenReads((last,), trunk=False, normalised=False) if self.before_norm else HiddenReads()
 
 
-READINGS = tuple(Reading(*flags) for flags in ((False, False), (False, True), (True, False), (True, True)))
+READINGS = tuple(starmap(Reading, product((False, True), repeat=2)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,10 @@ class MtpConfig:
 
 
 class LayerCache:
-    """Stands in for a decoder layer's KV cache; `extend` returns all rows that the new ones attend to."""
+    """Stands in for a KV cache in a call of mlx-lm's decoder layer: `extend` takes the new rows of keys and values.
+
+    It returns all rows that the new ones attend to.
+    """
 
     def __init__(self, extend: Callable[[list[mx.array]], list[mx.array]]) -> None:
         self._extend = extend
@@ -169,7 +173,6 @@ class BoundMtpHead(Head):
     Attributes:
         embed: Returns the embeddings of tokens, (n,) ids, (n, width).
         readings: The possible readings, the most likely first; `read_as` chooses one.
-        facts: A sentence on how it reads; empty where there is no choice.
 
     Raises:
         ModelError: If its weights are not those of the target's decoder layer.
@@ -196,7 +199,6 @@ class BoundMtpHead(Head):
         self._output = embeddings.output()
         self._reads = {reading: reading.reads(model) for reading in READINGS}
         self.readings = config.readings
-        self.facts = ""
         self.read_as(config.readings[0])
 
     def read_as(self, reading: Reading) -> None:
@@ -228,6 +230,7 @@ class BoundMtpHead(Head):
         return recycled
 
     def _load(self, network: MtpNetwork, read: Callable[[], Weights], model: LoadedModel) -> None:
+        """Read a layer's weights into its network, quantised as they are stored or, on a GPU, as the target is."""
         try:
             # The target's own `sanitize`, which expects all tensors, makes them.
             weights = dict(read())
@@ -250,7 +253,7 @@ class MtpMemory(ContextMemory):
     """Keys and values of committed rows, and the outputs that further layers read; see `HeadMemory`.
 
     The outputs of all layers for a token are side by side, (n, layers * width); zeros where a layer has no row. For
-    rope, rows have the positions that the target gives their tokens.
+    rope, rows have the positions that the target gives their tokens: images shift those behind them.
     """
 
     def __init__(self, head: BoundMtpHead) -> None:
@@ -264,12 +267,14 @@ class MtpMemory(ContextMemory):
     def use_cache(self, cache: KVCache) -> None:
         self._images = cache.images
 
-    def _turned(self, position: int) -> int:
+    def _rope_position(self, position: int) -> int:
+        """Return the position by which a token's row is rotated."""
         return position + shift_before(self._images, position)
 
     @override
     def reset(self) -> None:
         super().reset()
+        # Row 0 of a layer is at the position of its number.
         for number, buffer in enumerate(self.buffers):
             buffer.first = number // self.stride
 
@@ -282,11 +287,12 @@ class MtpMemory(ContextMemory):
         taken = hidden.astype(head.dtype)
         embeddings = head.embed(following)
         if self._images:
-            positions = [*map(self._turned, positions)]
+            positions = [*map(self._rope_position, positions)]
         outputs: list[mx.array] = []
         for layer, network in enumerate(head.networks):
             *buffers, given = self.buffers[layer * self.stride : (layer + 1) * self.stride]
             held = buffers[0].rows
+            # One less than the layer before has, at the beginning of a text.
             rows = taken.shape[0]
             output = mx.zeros((0, taken.shape[1]), head.dtype)
             if rows:
@@ -303,7 +309,7 @@ class MtpMemory(ContextMemory):
 
     @override
     def root_state(self, root: Root) -> HeadState:
-        return _MtpState(self, self.output_before(root), [], self._turned(root.position), root.later)
+        return _MtpState(self, self.output_before(root), [], self._rope_position(root.position), root.later)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ class HeadConfig:
 
 
 def _require(holds: bool, reason: str) -> None:
+    """Raise ModelError with a reason where a condition does not hold."""
     if not holds:
         raise ModelError(f"The drafter cannot be used: {reason}.", _HINT)
 
@@ -243,7 +244,7 @@ class BoundRecurrentHead(Head):
 
 @dataclass(frozen=True, slots=True)
 class _NoMemory(HeadMemory):
-    """Keeps nothing: a recurrent head knows a text only through the hidden state from which the root was chosen."""
+    """Has nothing to remember: a recurrent head knows a text only by the hidden state behind it."""
 
     head: BoundRecurrentHead
 
