@@ -1,6 +1,8 @@
-"""The drafters of one target, loaded at first use and kept between replies, and the drafting modes it can use.
+"""`Drafters` loads the drafters of one target at first use, and keeps them between replies.
 
-Which modes it can use, and why not the others, is found without reading weights.
+It also tells the window which drafting modes the target can use, and why not the others (`mode_options`), without
+reading weights. Three kinds of drafter need nothing, a folder, or another model: prompt lookup, a drafter head (MTP
+layers are one), and a draft model. All of it runs on the engine thread.
 """
 
 import logging
@@ -75,7 +77,7 @@ class Drafters:
 
     Attributes:
         auto: State of the automatic mode.
-        phrases: What often follows in the model's language.
+        phrases: What often follows a few tokens, for prompt lookup.
         max_heads: Number of drafter heads kept in memory; the last used ones stay.
     """
 
@@ -87,8 +89,8 @@ class Drafters:
         self._heads: dict[Path, HeadModel] = {}
         # Drafters that could not be read, by folder: stamp of its files, message and hint of the error.
         self._failures: dict[Path, tuple[str, str, str]] = {}
-        # Names of draft models whose vocabulary was found to fit the target's.
-        self._pairs: set[str] = set()
+        # Names of draft models whose vocabulary was compared with the target's, and fits.
+        self._fitting_draft_models: set[str] = set()
         self.max_heads = 1
         self.auto = AutoState(model)
         self.phrases = CommonPhrases(model.info.path, model.prompts.process)
@@ -129,13 +131,9 @@ class Drafters:
             f"Get them with `{shlex.join(['rdchat', 'models', 'mtp', info.name])}`."
         )
 
-    def facts(self, folder: Path) -> str:
-        """Return a sentence on how the drafter in a folder is used; empty if it is used in the ordinary way."""
-        head = self._heads.get(folder)
-        return head.head.facts if head is not None and isinstance(head.head, BoundMtpHead) else ""
-
     @cached_property
     def _names_layers(self) -> bool:
+        """Whether the model's configuration says that it was published with MTP layers."""
         try:
             return stated_layers(read_config(self._model.info.path)) > 0
         except ModelError:
@@ -148,6 +146,7 @@ class Drafters:
 
     @cached_property
     def _target_hash(self) -> str:
+        """The hash by which drafters name the target."""
         return TargetBinding.for_model(self._model.info).hash
 
     def load_drafter(self, settings: DraftSettings, on_progress: OnProgress = lambda _: None) -> str | None:
@@ -170,7 +169,7 @@ class Drafters:
             if loaded is None:
                 return " ".join(filter(None, [no_drafter(self._model), self.unused_layers(None)]))
             folder, head = loaded
-            # The automatic mode finds the best reading.
+            # Which hidden states MTP layers read may be unclear; the automatic mode measures it while the app is idle.
             if isinstance(head.head, BoundMtpHead) and len(head.head.readings) > 1:
                 self.auto.use_drafters(replace(self.auto.available, head=head, folder=folder))
             return None
@@ -247,12 +246,12 @@ class Drafters:
         """
         loaded = None
         draft_model = None
-        wrong = list[RdchatError]()
+        errors = list[RdchatError]()
         try:
             loaded = self._load_head(settings.drafter)
         except RdchatError as error:
             if settings.drafter is not None:
-                wrong.append(error)
+                errors.append(error)
             else:
                 _LOG.warning("The model's own drafter cannot be used: %s", error)
         if settings.draft_model is not None:
@@ -260,24 +259,24 @@ class Drafters:
                 self._load_draft_model(settings.draft_model, on_progress)
                 draft_model = self._draft_models[settings.draft_model]
             except RdchatError as error:
-                wrong.append(error)
+                errors.append(error)
         folder, head = loaded or (None, None)
         self.auto.use_drafters(AvailableDrafters(head, folder, draft_model))
-        if wrong:
-            raise wrong[0]
+        if errors:
+            raise errors[0]
 
     def _auto_sources(self, settings: DraftSettings) -> str:
+        """Return the names of what the automatic mode can draft with, for the reply's details."""
         available = self.auto.available
-        draft_model = available.draft_model
-        folder = available.folder
-        sources = [
-            folder and drafter_name(settings.drafter, folder),
-            draft_model and draft_model.model.info.path,
-            "prompt lookup",
-        ]
-        return ", ".join(str(source) for source in sources if source)
+        names = list[str]()
+        if available.folder is not None:
+            names.append(drafter_name(settings.drafter, available.folder))
+        if available.draft_model is not None:
+            names.append(str(available.draft_model.model.info.path))
+        return ", ".join([*names, "prompt lookup"])
 
     def _load_draft_model(self, name: str | None, on_progress: OnProgress) -> str | None:
+        """Load the draft model of a name in place of another one; return why there is none, or None."""
         if name is None:
             return NO_DRAFT_MODEL
         if name not in self._draft_models:
@@ -305,8 +304,8 @@ class Drafters:
         One that does not fit into memory is tried again: its size is known from headers, and closing other apps helps.
         """
         digest = stamp_of(folder).digest
-        known, message, hint = self._failures.get(folder, ("", "", ""))
-        if known == digest:
+        failed_digest, message, hint = self._failures.get(folder, ("", "", ""))
+        if failed_digest == digest:
             raise ModelError(message, hint)
         try:
             return HeadModel(self._model, load_drafter(folder, self._model))
@@ -316,7 +315,7 @@ class Drafters:
             self._failures[folder] = digest, error.message, error.hint
             raise
 
-    # The possible modes: drafters and draft models are checked by tokenizers and configurations
+    # The possible modes: drafters are checked by their configurations, and draft models by their tokenizers
 
     def mode_options(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
         """Return one option for each mode, with the draft model and the drafter that the settings name."""
@@ -327,15 +326,18 @@ class Drafters:
         return tuple(map(self._fit, drafters))
 
     def _fit(self, drafter: str) -> DrafterFit:
+        """Return whether a drafter fits the target."""
         try:
             return DrafterFit(drafter, check_drafter(resolve_drafter(drafter), self._model))
         except (RdchatError, OSError) as error:
             return DrafterFit(drafter, problem=error.message if isinstance(error, RdchatError) else str(error))
 
     def _option(self, mode: Mode, settings: DraftSettings) -> ModeOption:
+        """Return whether the target can use a mode; if it can, the reason says what limits it."""
         problem = "" if mode is Mode.OFF else cannot_verify(self._model)
         if mode is Mode.AUTO:
             reason = f"{problem} Drafting is off." if problem else f"{self._left_out(settings)} {self._limit()}".strip()
+            # It is shown which head the automatic mode has.
             drafter = self._option(Mode.DRAFTER, settings)
             return ModeOption(mode, available=True, reason=reason, kind=drafter.kind, match=drafter.match)
         if problem:
@@ -364,17 +366,20 @@ class Drafters:
             folder = self.drafter_folder(named)
         except RdchatError:
             folder = None
-        return self.unused_layers(folder) or (self.facts(folder) if folder else "")
+        head = self._heads.get(folder) if folder is not None else None
+        return self.unused_layers(folder) or (head.head.facts if head is not None else "")
 
     def _draft_model(self, name: str | None) -> ModeOption:
+        """Return the option of the mode with a draft model."""
         if name is None:
             return ModeOption(Mode.SPECULATIVE, available=False, reason=NO_DRAFT_MODEL)
-        if name not in self._pairs:
+        if name not in self._fitting_draft_models:
             check_draft_model(name, self._model)
-            self._pairs.add(name)
+            self._fitting_draft_models.add(name)
         return ModeOption(Mode.SPECULATIVE, available=True, reason=self._limit(), source=display_name(name, Path(name)))
 
     def _drafter(self, named: str | None) -> ModeOption:
+        """Return the option of the mode with a drafter head."""
         left_out = self.own_drafters().left_out if named is None else ()
         folder = self.drafter_folder(named)
         if folder is None:

@@ -1,6 +1,7 @@
-"""The child process that downloads (`rdchat --child downloads`): `rdchat.hub` does it, and knows no drafters or towers.
+"""The child process that downloads models (`rdchat --child downloads`).
 
-It is given the function that makes these from the files of an original model.
+The work is done in `rdchat.hub`, which knows nothing of drafters and vision towers; so it gets the function that makes
+these parts from the files of an original model.
 """
 
 from pathlib import Path

@@ -32,7 +32,7 @@ class ChosenEngine(Engine):
     """Runs a model by its address; see `remote_model` and `ranked_model`.
 
     `load` chooses an engine, to which all other calls go; before the first load they go to this machine's engine. An
-    engine is imported and made at its first use, on the thread of the calls, and kept without its model while another
+    engine is imported and made at its first use, on the thread of the calls. It stays, without its model, while another
     one is used.
 
     Args:
@@ -114,6 +114,7 @@ class ChosenEngine(Engine):
         return self._made(LocalEngine)
 
     def _made(self, kind: Callable[..., Engine], *arguments: Any) -> Engine:
+        """Return the engine of a class, made with these arguments if there is none yet."""
         if kind not in self._engines:
             self._engines[kind] = kind(*arguments)
         return self._engines[kind]

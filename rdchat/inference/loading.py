@@ -1,8 +1,11 @@
 """Loads an mlx-lm model folder in the requested precision (`load_model`), after checking that it fits into memory.
 
-mlx-lm is given a view of the folder, since it reads every `model*.safetensors` and refuses a byte order mark. On a CPU
-the header of MLX's kernels is precompiled beside it: each kernel takes g++ a fifth of the time then. Weights stay lazy
-until they are converted.
+The steps: mlx-lm makes the network with lazy weights (`_read`); these are converted, still lazy (`_convert`), and then
+computed one by one (`_make_real`), so that a weight and its source are in memory only for one tensor at a time.
+
+mlx-lm gets a folder of links instead of the model's (`model_view`), since it reads every `model*.safetensors` and
+refuses a byte order mark. On Linux without a GPU, g++ precompiles the header of MLX's kernels in the meantime
+(`header_compiled`): each kernel takes a fifth of the time then.
 """
 
 from rdchat.inference.blas import kernel_folder  # before MLX
@@ -14,7 +17,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -39,6 +41,7 @@ from rdchat.inference.api import (
     LoadProgress,
     MemoryNeed,
     ModelInfo,
+    ModelSizes,
     OnProgress,
     each_need,
     effective_dtype,
@@ -70,12 +73,12 @@ from rdchat.inference.vision.image_rows import TowerInput, seeing
 from rdchat.wording import size_text
 
 _CONFIGURATIONS = ("config.json", "generation_config.json", "hf_quant_config.json")
-# The header, as each kernel includes it.
+# The header that each of MLX's kernels includes, by its path in MLX's include folder.
 _HEADER = "mlx/backend/cpu/compiled_preamble.h"
-# With MLX's own options: g++ ignores a header that was compiled with others. It gets its name when it is complete.
+# With MLX's own options: g++ ignores a header that was compiled with others. The result is renamed when it is complete.
 _COMPILE = 'mkdir -p "${0%/*}"; g++ -std=c++17 -O3 -fPIC -x c++-header "-I$1" "$1/$2" -o "$0.$$" && mv "$0.$$" "$0"'
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
-# Prompt tokens in the first call, before its time is known.
+# Prompt tokens of the first call; the time that it takes decides about the next one's.
 _FIRST_CHUNK_GPU = 128
 _FIRST_CHUNK_CPU = 32
 
@@ -97,9 +100,9 @@ def model_view(files: ModelFiles) -> Iterator[Path]:
 
 
 def header_compiled() -> AbstractContextManager[object]:
-    """Return a block: while it runs, the header is compiled in a process of its own, unless that was done.
+    """Return a context in which a process of its own compiles the header of MLX's kernels, unless that was done.
 
-    g++ finds it beside the kernels, before the header itself. It ignores one that another g++ made.
+    g++ finds the compiled header beside the kernels, before the header itself. It ignores one that another g++ made.
     """
     compiled = kernel_folder() / version("mlx") / "cpu" / f"{_HEADER}.gch"
     if on_gpu() or host.MACOS or compiled.exists():
@@ -113,7 +116,7 @@ class Part(NamedTuple):
 
     Attributes:
         ranks: Number of ranks.
-        apply: Leaves this rank's part of a network whose weights are lazy.
+        apply: Takes a network whose weights are lazy, and leaves this rank's part of them.
     """
 
     ranks: int = 1
@@ -152,17 +155,17 @@ def load_model(
     began = perf_counter()
     alone = part.ranks == 1
     process = tokenizers or shared_tokenizers()
-    # It is ready by the time the weights are read.
+    # Started now, the child is ready when the weights are read.
     process.start_child()
     with header_compiled():
         folder = resolve_model(None if model is None else str(model), on_progress)
-        # It is that of the weights that are read after it.
+        # Taken before the weights are read: files that change meanwhile do not match it.
         stamp = stamp_of(folder)
         files = check_model_folder(folder)
         chosen = effective_dtype(Dtype(dtype), on_gpu())
         vision = seeing(folder, vision_of(folder))
         sizes = vision.sizes(files.sizes) if alone else files.sizes
-        warning = _check_memory(replace(files, sizes=sizes), chosen, anyway, part.ranks)
+        warning = _check_memory(folder.name, sizes, chosen, anyway, part.ranks)
         network, precision, settings = _weights(files, chosen, part, on_progress, process)
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
@@ -220,7 +223,10 @@ def _trial_setting(info: ModelInfo) -> str:
 
 
 def _known_or_tried(network: nn.Module, hooks: ModelHooks, info: ModelInfo, stamp: Stamp) -> Capability:
-    """Return what a model can verify, as kept from an earlier start with the same files, versions and precision."""
+    """Return what a model can verify: as stored by an earlier start with the same files, versions and precision.
+
+    Without that the model is tried out now, in some 60 calls.
+    """
     setting = _trial_setting(info)
     if (known := stored_capability(info.path, stamp, setting)) is not None:
         use_capability(network, hooks, info.vocabulary_size, known)
@@ -239,31 +245,27 @@ def load_part(folder: Path, dtype: Dtype, part: Part) -> nn.Module:
 def _weights(
     files: ModelFiles, dtype: Dtype, part: Part, on_progress: OnProgress, process: TokenizerProcess
 ) -> tuple[nn.Module, str, ModelSettings]:
-    """Read a part of the weights; return it with the name of the precision, and the settings."""
+    """Read a rank's part of the weights; return the network, the name of its precision, and the settings."""
     with memory_errors(f"for the weights of {files.folder.name}"):
         network, config, settings = _read(files, process)
+        # Layers whose weights `unpacked` makes. A GPU is fast, and MLX alone can compute a part of a layer.
         packed = {}
-        # MLX is fast on a GPU, and can compute a part of a layer.
         if not on_gpu() and part.ranks == 1:
             packed = {f"{name}.weight": layer for name, layer in network.named_modules() if can_unpack(layer)}
-        network, precision = _convert(network, config, dtype, files)
+        network, precision = _convert(network, config, dtype, files.sizes)
         part.apply(network)
         _make_real(network, packed, on_progress)
     wire_memory()
     return network, precision, settings
 
 
-def _float_of(dtype: Dtype, stored: Dtype) -> mx.Dtype:
-    return _FLOATS[float_of(dtype, stored, on_gpu())]
-
-
-def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> str:
+def _check_memory(name: str, sizes: ModelSizes, dtype: Dtype, anyway: bool, ranks: int) -> str:
     """Return a sentence that warns of too little memory; empty where there is enough."""
-    need = each_need(MemoryNeed.for_sizes(files.sizes, dtype, on_gpu()), ranks)
+    need = each_need(MemoryNeed.for_sizes(sizes, dtype, on_gpu()), ranks)
     room = memory_room()
     fit = need.fit(room)
     needs = (
-        f"{files.folder.name} needs {size_text(need.weights_bytes)} for its weights as {need.precision} and "
+        f"{name} needs {size_text(need.weights_bytes)} for its weights as {need.precision} and "
         f"{size_text(need.cache_bytes)} for a context of {need.tokens:,} tokens"
     ) + (f" and {size_text(need.image_bytes)} for images" if need.image_bytes else "")
     if fit is Fit.TOO_LARGE and not anyway:
@@ -278,6 +280,7 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> 
 
 
 def _read(files: ModelFiles, process: TokenizerProcess) -> tuple[nn.Module, dict[str, object], ModelSettings]:
+    """Have mlx-lm make the network; return it with its lazy weights, mlx-lm's configuration, and the settings."""
     try:
         settings = model_settings(files.folder, process)
         with model_view(files) as view:
@@ -300,7 +303,10 @@ def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], 
 
 
 def _build(model_class: Callable[..., nn.Module], model_type: str, arguments: object) -> nn.Module:
-    """Make a network that checks quantised weights before mlx-lm divides by their sizes: MLX does not check."""
+    """Make a network that checks quantised weights before mlx-lm divides by their sizes: MLX does not check.
+
+    mlx-lm passes all weights through the network's `sanitize`, so the checks take its place and call it.
+    """
     network = new_network(model_class, arguments)
     sanitize = getattr(network, "sanitize", lambda weights: weights)
 
@@ -317,6 +323,7 @@ def _build(model_class: Callable[..., nn.Module], model_type: str, arguments: ob
 
 
 def _check_packing(network: nn.Module, weights: dict[str, mx.array]) -> None:
+    """Refuse quantised weights whose bits and group size, computed from the layer's width, MLX does not have."""
     for name, module in network.named_modules():
         scales = weights.get(f"{name}.scales")
         packed = weights.get(f"{name}.weight")
@@ -350,21 +357,22 @@ def _unfit(name: str, error: Exception) -> ModelError:
     )
 
 
-def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files: ModelFiles) -> tuple[nn.Module, str]:
+def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, sizes: ModelSizes) -> tuple[nn.Module, str]:
     """Convert lazy weights to the requested precision, still lazy; return them with its name, such as `6bit`."""
+    float_type = _FLOATS[float_of(dtype, sizes.float_type, on_gpu())]
     own = config.get("quantization")
     own_bits = own.get("bits") if isinstance(own, dict) else None
     if stays_quantized(own_bits, dtype):
         if not on_gpu():
-            _cast(network, _float_of(dtype, files.sizes.float_type))
+            _cast(network, float_type)
         return network, f"{own_bits}bit"
-    # Packed in a form for which mlx-lm has layers of its own.
-    if dtype is not Dtype.AUTO or files.sizes.quantization_bits:
+    # With `quantization_bits` but no `quantization`, mlx-lm has layers of its own for a foreign packed form.
+    if dtype is not Dtype.AUTO or sizes.quantization_bits:
         network = mlx_lm_utils.dequantize_model(network)
-        _cast(network, _float_of(dtype, files.sizes.float_type))
+        _cast(network, float_type)
     if dtype in QUANTIZED:
         nn.quantize(network, QUANTIZATION_GROUP, QUANTIZED[dtype], class_predicate=_quantizable(network))
-    return network, (files.sizes.float_type if dtype is Dtype.AUTO else dtype).value
+    return network, (sizes.float_type if dtype is Dtype.AUTO else dtype).value
 
 
 def _cast(network: nn.Module, dtype: mx.Dtype) -> None:
@@ -389,9 +397,13 @@ def _quantizable(network: nn.Module) -> Callable[[str, nn.Module], bool | dict[s
 
 
 def _make_real(network: nn.Module, packed: dict[str, nn.Module], on_progress: OnProgress) -> None:
-    """Compute the lazy weights, one by one; `packed` has the layers, by weight, of which the host unpacks the weights.
+    """Compute the lazy weights, one by one.
 
-    It is emptied, as is the list of weights, so that what a weight is made from does not stay in memory.
+    Args:
+        network: With lazy weights.
+        packed: Quantised layers, by the names of the weights that `unpacked` makes from them. It is emptied, as is the
+            list of weights, so that what a weight is made from does not stay in memory.
+        on_progress: Called before each weight.
     """
     arrays = tree_flatten(network.parameters())[::-1]
     total = sum(array.nbytes for _, array in arrays)

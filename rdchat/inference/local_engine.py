@@ -1,7 +1,8 @@
 """The engine of models on this machine: one model at a time, one reply at a time. It belongs to the engine thread.
 
-It loads and frees the model; `ChatSession` makes the replies. The chosen model is the one that `load` was asked for: a
-benchmark may load another precision meanwhile, and after `sleep` none is loaded.
+It loads and frees the model; `ChatSession` makes the replies. The chosen model is the one that `load` was called for,
+but perhaps not the loaded one: a benchmark loads another precision for a while, and after `sleep` none is loaded. The
+next call that needs the chosen model loads it again.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX
@@ -37,7 +38,7 @@ from rdchat.inference.sharding.rank_messages import Kind, meet, send
 from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.prefix_caches import usual_limit
 
-# Caches that are not on disk yet are written for so long when the model is unloaded or the app quits.
+# When the model is unloaded or the app quits, caches that are not on disk yet are written for at most this long.
 _FINISH_S = 2.0
 
 
@@ -125,7 +126,7 @@ class LocalEngine:
     def sleep(self) -> None:
         count = self._count
         self._unload()
-        # It needs no weights.
+        # Counting needs the tokenizer alone, and no weights.
         self._count = count
 
     def wake(self) -> None:

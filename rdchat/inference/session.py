@@ -1,7 +1,8 @@
 """`ChatSession` makes the replies of one loaded model, on the engine thread, and keeps KV caches between turns.
 
-`warm` compiles in advance the kernels that replies need, in short slices: a plain reply's kernels while the model
-loads, those of drafting after the first reply on a machine. A marker file says that a mode's kernels are compiled.
+MLX compiles a kernel when it is first needed, which takes seconds with g++. So `warm` has the model write a few tokens
+in advance, in short slices: those of a plain reply while the model loads, those of drafting while the app is idle after
+the first reply on a machine. A marker file says that a mode's kernels are compiled.
 """
 
 from rdchat.inference import blas  # before MLX
@@ -51,29 +52,26 @@ from rdchat.inference.verification.target import LoadedModel
 if TYPE_CHECKING:
     from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
 
-# isort: split
-
 _LOG = logging.getLogger(__name__)
-# The prompt with which kernels are compiled: so many tokens, the same ones several times, for prompt lookup.
+# Length of the prompt with which kernels are compiled. Its tokens come several times, so that prompt lookup drafts.
 _PROMPT_TOKENS = 24
 _REPEATED = 3
-# Tokens of such a reply.
+# Most tokens of a reply with which kernels are compiled.
 _TOKENS = 16
-# A reply ends once a kernel was compiled, and may end with its first token; then another seed is tried.
+# Most replies for a mode: each ends once a kernel was compiled, and may end with its first token.
 _SEEDS = 40
-# Kernels of a plain reply, and of the automatic mode's drafts; a model or a drafter may have a few more.
+# For progress: kernels of a plain reply, and of the automatic mode's drafts; a model or a drafter may have a few more.
 _KERNELS = 20
 _DRAFTING_KERNELS = 33
 # At most this many replies skip drafting while kernels are missing: a busy server has no idle moment to compile them.
 PLAIN_REPLIES = 3
-# isort: split
 
 
 def warm(model: LoadedModel, drafters: Drafters, drafts: Sequence[DraftSettings]) -> Generator[bool]:
-    """Write a few sampled and traced tokens with each of these settings that the model can use.
+    """Write a few sampled and traced tokens with each of these settings that the model can use, to compile kernels.
 
-    Nothing is learnt from it: it uses its own caches, and the automatic mode does not see it. If a model fails, the
-    warming ends, and the first reply reports the error.
+    The replies have caches of their own, and the automatic mode does not learn from them. If a model fails, the warming
+    ends, and the first reply reports the error.
 
     Args:
         model: The target.
@@ -95,10 +93,10 @@ def warm(model: LoadedModel, drafters: Drafters, drafts: Sequence[DraftSettings]
 
 
 def warmed_by(settings: DraftSettings) -> list[DraftSettings]:
-    """Return what to warm up for replies with these settings."""
+    """Return the settings to warm up for replies with these settings: one for each mode that may be used."""
     modes = (Mode.OFF, *reversed(DRAFTERS)) if settings.mode is Mode.AUTO else (settings.mode,)
-    ready = (mode for mode in modes if mode is not Mode.SPECULATIVE or settings.draft_model)
-    return [replace(settings, mode=mode, trace=True) for mode in ready]
+    usable = (mode for mode in modes if mode is not Mode.SPECULATIVE or settings.draft_model)
+    return [replace(settings, mode=mode, trace=True) for mode in usable]
 
 
 class _KernelLedger(Ledger):
@@ -126,12 +124,12 @@ def _compile(model: LoadedModel, drafters: Drafters, missing: Sequence[tuple[Dra
 
 def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Generator[bool]:
     """Write replies with one of these settings until one has drafted, and none stopped to compile; see `warm`."""
-    few = np.random.default_rng(0).integers(0, model.info.vocabulary_size, _PROMPT_TOKENS // _REPEATED).tolist()
+    tokens = np.random.default_rng(0).integers(0, model.info.vocabulary_size, _PROMPT_TOKENS // _REPEATED).tolist()
     sampling = SamplingParams(max_tokens=_TOKENS)
     for seed in range(_SEEDS):
         # With exact times each stage waits, so few kernels are compiled together.
         request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling, seed, draft=replace(draft, profile=True))
-        job = replace(ReplyJob.fresh(model, few * _REPEATED, request), ledger=_KernelLedger())
+        job = replace(ReplyJob.fresh(model, tokens * _REPEATED, request), ledger=_KernelLedger())
         with suppress(StoppedError), closing(ReplyIterator(*drafters.prepare_job(job))) as events:
             for _ in events:
                 yield True
@@ -150,7 +148,8 @@ class ChatSession:
         model: The target.
         drafters: The model's drafters, if another session has loaded some.
         cache_bytes: Maximum memory of the KV caches for later turns; with 0, the last one is kept.
-        disk: The model's caches on disk, if another session has opened them: it reads much of the model's files.
+        disk: The model's caches on disk, if another session has opened them: to open them reads much of the model's
+            files.
 
     Attributes:
         model: The target.
@@ -158,8 +157,8 @@ class ChatSession:
         caches: The KV caches of earlier conversations.
         disk: Keeps caches on disk, for requests that name a folder.
         cache: The KV cache of the last reply.
-        plain_replies: So many more replies are plain where the model was not tried out, or drafting is not compiled
-            yet, except on a GPU; then `work_while_idle` compiles it.
+        plain_replies: Number of replies that may still skip drafting, because the model is not tried out or the
+            kernels are not compiled; `work_while_idle` compiles them.
     """
 
     def __init__(
@@ -192,16 +191,10 @@ class ChatSession:
             ModelError: If the chat template refuses the conversation.
             StoppedError: If `stopped` returned true.
         """
-        check = partial(_go_on, stopped)
+        check = partial(_check_stopped, stopped)
         self._warming = None
         self._end_running(request.partition)
-        # A trial takes some 60 calls of the model.
-        is_untried = self.plain_replies > 0 and not self.model.is_tried()
-        with device_errors("for the drafter"):
-            reason = None if is_untried else self.drafters.try_load(request.draft)
-        # A GPU compiles in some seconds; g++ takes half a minute.
-        is_held_back = self.plain_replies and not is_untried and reason is None and not on_gpu()
-        missing = self._missing(request.draft) if is_held_back else []
+        reason, missing = self._load_drafter(request.draft)
         clock = Clock()
         ledger = Ledger()
         with ledger.stage(Stage.TOKENIZE):
@@ -242,20 +235,41 @@ class ChatSession:
             shared=shared,
             mark_prompt=partial(_mark_prompt, self.disk, cache, request),
         )
-        if missing or is_untried:
-            reason = not_prepared(self.model.info.name)
+        if missing is not None:
             self.plain_replies -= 1
             self._warming = _compile(self.model, self.drafters, missing)
-        job, drafter = (replace(job, mode_reason=reason), None) if reason else self.drafters.prepare_job(job)
+        drafter = None
+        if reason is not None:
+            job = replace(job, mode_reason=reason)
+        else:
+            job, drafter = self.drafters.prepare_job(job)
         self._running = ReplyIterator(job, drafter)
         return self._running
+
+    def _load_drafter(self, draft: DraftSettings) -> tuple[str | None, list[tuple[DraftSettings, Path]] | None]:
+        """Load what a reply drafts with.
+
+        Returns:
+            Why the reply is plain, as a sentence, or None; and what is to be compiled, if it is plain because drafting
+            is not prepared yet, else None.
+        """
+        unprepared = not_prepared(self.model.info.name)
+        # A trial takes some 60 calls of the model.
+        if self.plain_replies > 0 and not self.model.is_tried():
+            return unprepared, []
+        with device_errors("for the drafter"):
+            reason = self.drafters.try_load(draft)
+        # A GPU compiles in some seconds; g++ takes half a minute.
+        if self.plain_replies and reason is None and not on_gpu() and (missing := self._missing(draft)):
+            return unprepared, missing
+        return reason, None
 
     def _shared_length(self, request: GenerationRequest, prompt: list[int], check: Callable[[], None]) -> int:
         """Return the length of the prompt's beginning that all chats of its project have; 0 where it is not kept."""
         if request.keep is None or request.keep.shared is None or not request.shared:
             return 0
-        alone = replace(request, messages=request.shared, continue_last=False)
-        return shared_prefix(self.model.encode_request(alone, check)[0], prompt)
+        beginning = replace(request, messages=request.shared, continue_last=False)
+        return shared_prefix(self.model.encode_request(beginning, check)[0], prompt)
 
     def _matcher(self, request: GenerationRequest, prompt: list[int], check: Callable[[], None]) -> ReplyMatcher | None:
         """Return what keeps a reply within its format and its thought's limit; None where it has neither."""
@@ -298,9 +312,9 @@ class ChatSession:
         for _ in _compile(self.model, self.drafters, self._missing(settings)):
             # A GPU's kernels are no files to count.
             share = (blas.compiled_kernels() - before) / usual
-            # Nobody knows how many are left of a model that needs more than usual.
-            known = share < 1 and not on_gpu()
-            on_progress(LoadProgress(f"Preparing {self.model.info.name}, once", share if known else None))
+            # A model may need more kernels than usual; how many is not known.
+            is_known = share < 1 and not on_gpu()
+            on_progress(LoadProgress(f"Preparing {self.model.info.name}, once", share if is_known else None))
 
     def is_prepared(self, settings: DraftSettings) -> bool:
         """Return whether what replies with these settings need is tried out and compiled on this machine."""
@@ -311,6 +325,7 @@ class ChatSession:
         return [(draft, marker) for draft in warmed_by(settings) if not (marker := self._marker(draft)).exists()]
 
     def _marker(self, draft: DraftSettings) -> Path:
+        """Return the marker file of the kernels that replies with these settings need."""
         head = self.drafters.auto.available.head
         network = type(self.model.network).__module__
         versions = f"{__version__} {version('mlx')} {network} {self.model.info.dtype} {head and head.head.kind}"
@@ -332,7 +347,10 @@ class ChatSession:
         return ChatSession(self.model, self.drafters, disk=self.disk)
 
     def _end_running(self, partition: str) -> None:
-        """Close a reply that still runs; one that is paused goes on with its own drafter's memory."""
+        """Close a reply that still runs, unless it is paused, before a reply of a partition.
+
+        A reply of another partition, or after a paused one, must not find the last reply's memory in the drafters.
+        """
         paused = self._running is not None and self._running.is_paused
         if self._running is not None and not paused:
             self._running.close()
@@ -369,6 +387,7 @@ class ChatSession:
             self._warming = warm(self.model, self.drafters, [] if missing else warmed_by(usual))
 
     def _check_length(self, length: int) -> None:
+        """Raise PromptTooLongError where a prompt leaves no room for a reply."""
         context = self.model.info.context_length
         if length >= context:
             raise PromptTooLongError(
@@ -393,7 +412,7 @@ def _release(
         disk.write_cache(cache, request.keep, shared)
 
 
-def _go_on(stopped: Callable[[], bool]) -> None:
+def _check_stopped(stopped: Callable[[], bool]) -> None:
     """Raise StoppedError if the reply was stopped."""
     if stopped():
         raise StoppedError

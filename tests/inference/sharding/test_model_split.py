@@ -112,8 +112,8 @@ def test_each_rank_needs_its_own_part(small_model: Path, monkeypatch: pytest.Mon
     need = MemoryNeed.for_sizes(files.sizes, Dtype.FLOAT32, on_gpu=False).total_bytes
     monkeypatch.setattr(loading, "memory_room", lambda: MemoryRoom(int(0.7 * need), int(0.7 * need)))
     with pytest.raises(DoesNotFitError):
-        loading._check_memory(files, Dtype.FLOAT32, False, 1)
-    assert loading._check_memory(files, Dtype.FLOAT32, False, 2) == ""
+        loading._check_memory(small_model.name, files.sizes, Dtype.FLOAT32, False, 1)
+    assert loading._check_memory(small_model.name, files.sizes, Dtype.FLOAT32, False, 2) == ""
 
 
 def test_a_ring_that_cannot_be_made_is_named() -> None:
