@@ -255,7 +255,11 @@ def split_thoughts(text: str, *, begun: bool = False, ended: bool = False, old: 
 
 
 class Parting:
-    """A scan of a text, which can continue when the text has grown.
+    """A scan of a reply for markers, which can continue when the text has grown.
+
+    `read_markers` reads one marker after the other. A marker ends the part before it and begins another one, a thought
+    or a piece of the answer; or it is text, because it stands in code, in the middle of a line, or as data. The state
+    is where the last marker ended, whether a thought is open, and what would end it. `parts` returns the result so far.
 
     Args:
         begun: Whether the chat template began a thought.
@@ -263,7 +267,6 @@ class Parting:
         offsets: Offsets of control tokens in the text; more may be added to it.
         shaped: Whether the answer has a shape: only the chat template begins a thought, and markers behind it are data.
         old: See `split_thoughts`.
-
     """
 
     def __init__(
@@ -296,7 +299,7 @@ class Parting:
         self._fences_read = 0
         # Where the last header of a call ends; 0 without one.
         self._call_header = 0
-        # Where the blanks end that begin at a place.
+        # Where the blanks end that begin at an offset, so that long blanks are not read again.
         self._blank_ends: dict[int, int] = {}
 
     @property
@@ -324,41 +327,50 @@ class Parting:
             self._position = match.end()
             if match.start() < max(self._last_end, self._call_header) or self._is_text(match[0], match.start()):
                 continue
-            self._pass(match[0], match.start(), match.end())
+            self._read_marker(match[0], match.start(), match.end())
             if self._last_end > match.end() + _LONGEST_HEADER:
                 self._position = self._last_end
                 matches = _MARKER.finditer(text, self._last_end)
         self._position = max(self._position, limit - _LONGEST)
+
+    def parts(self, ended: bool = False) -> tuple[ReplyPart, ...]:
+        """Return the parts of the text that was read.
+
+        Args:
+            ended: Whether the model ended the text itself; then a thought that it did not close is its answer.
+        """
+        end = len(self._text)
+        return (*self._parts, ReplyPart(min(self._last_end, end), end, self._inside and not ended))
 
     def _is_text(self, marker: str, start: int) -> bool:
         """Return whether the characters of a marker are ordinary text, or data."""
         data = self._shaped and not (self._inside and marker in _PAIR_CLOSINGS)
         return data or (marker in self._markers and start not in self._offsets)
 
-    def _pass(self, marker: str, start: int, end: int) -> None:
+    def _read_marker(self, marker: str, start: int, end: int) -> None:
         """Read one marker: it ends a part and begins another, or is text."""
         if marker in _HEADER_PARTS:
-            self._pass_header(marker, start, end)
+            self._read_header(marker, start, end)
         elif marker in _CLOSINGS:
-            self._pass_opening(marker, start, end)
+            self._read_opening(marker, start, end)
         elif marker in _MESSAGE_ENDS:
-            self._pass_end(marker, start, end)
+            self._read_message_end(marker, start, end)
         elif marker in _WRAPPERS:
             if self._is_wrapper(marker, start, end):
-                self._part(start, end, to_thought=False)
+                self._begin_part(start, end, to_thought=False)
         elif self._inside:
             if self._closing in {None, marker} and not (self._old and self._text[start - 1 : start] == "`"):
-                self._part(start, end, to_thought=False)
+                self._begin_part(start, end, to_thought=False)
         elif self._old and not self._seen and marker not in _FIRST_ONLY and not self._is_quoted(start):
             self._inside = True
-            self._part(start, end, to_thought=False)
+            self._begin_part(start, end, to_thought=False)
 
-    def _pass_header(self, marker: str, start: int, end: int) -> None:
+    def _read_header(self, marker: str, start: int, end: int) -> None:
         """Read the header of one of several messages: it shows whether the message is a thought, or a call."""
         first = self._blank_end(0)
         begin = first if self._text.startswith("to=", first) and not self._seen else start
         if (call := _TO_TOOL.match(self._text, begin)) and (self._inside or not self._is_quoted(start)):
-            self._part(call.start(), call.start("call"), to_thought=False)
+            self._begin_part(call.start(), call.start("call"), to_thought=False)
             self._closing = None
             self._call_header = call.end()
             return
@@ -372,16 +384,16 @@ class Parting:
         if header is not None and not header[0].startswith("<|") and not self._is_blank(0, header.start()):
             return
         if header is not None and (self._inside or not self._is_quoted(header.start())):
-            self._part(header.start(), header.end(), to_thought=header[1] in _THINKING_HEADERS)
+            self._begin_part(header.start(), header.end(), to_thought=header[1] in _THINKING_HEADERS)
             self._closing = None
 
-    def _pass_end(self, marker: str, start: int, end: int) -> None:
+    def _read_message_end(self, marker: str, start: int, end: int) -> None:
         """Read the end of one of several messages; that of a call belongs to the call."""
         in_call = marker == "<|call|>" and self._call_header
         if not in_call and self._seen and self._closing in {None, marker} and not self._is_quoted(start):
-            self._part(start, end, to_thought=False)
+            self._begin_part(start, end, to_thought=False)
 
-    def _pass_opening(self, marker: str, start: int, end: int) -> None:
+    def _read_opening(self, marker: str, start: int, end: int) -> None:
         """Read a marker that begins a thought, if it stands at the start of a line and not in code."""
         if self._inside:
             # The model may repeat what the template wrote.
@@ -389,10 +401,11 @@ class Parting:
                 repeated = _REPEATED.match(self._text, start)
                 self._last_end = repeated.end() if repeated else end
             return
+        # The start of the line; a marker far into a line is no opening.
         line = self._text.rfind("\n", max(self._last_end, start - _LONGEST_HEADER), start) + 1 or self._last_end
         is_first = marker not in _FIRST_ONLY or self._is_blank(0, start)
         if is_first and self._is_blank(line, start) and not self._is_quoted(start):
-            self._part(line, end, to_thought=True)
+            self._begin_part(line, end, to_thought=True)
             self._closing = _CLOSINGS[marker]
 
     def _is_wrapper(self, marker: str, start: int, end: int) -> bool:
@@ -402,27 +415,29 @@ class Parting:
         return self._is_blank(self._last_end, start) or self._is_blank(end, len(self._text))
 
     def _is_blank(self, start: int, end: int) -> bool:
+        """Return whether there are only blanks between two offsets."""
         return start <= end <= self._blank_end(start)
 
     def _blank_end(self, start: int) -> int:
-        """Return where the blanks end that begin at a place; those that were read before are not read again."""
+        """Return where the blanks end that begin at an offset; those that were read before are not read again."""
         result = _BLANK.match(self._text, self._blank_ends.get(start, start))
         assert result
         self._blank_ends[start] = result.end()
         return result.end()
 
-    def _part(self, start: int, end: int, *, to_thought: bool) -> None:
+    def _begin_part(self, start: int, end: int, *, to_thought: bool) -> None:
         """End the open part at a marker's start, and begin another behind the marker and its line end."""
         if self.closed >= MOST_PARTS and not self._inside:
             return
         self._read_fences(start)
-        self._close(start)
+        self._end_part(start)
         line_end = _LINE_END.match(self._text, end)
         self._last_end = line_end.end() if line_end else end
         self._seen = True
         self._inside = to_thought
 
-    def _close(self, position: int) -> None:
+    def _end_part(self, position: int) -> None:
+        """End the open part, which begins where the last marker ended; an empty one is left out."""
         if position > self._last_end:
             self._parts.append(ReplyPart(self._last_end, position, self._inside))
 
@@ -445,15 +460,6 @@ class Parting:
             elif match[1].startswith(self._fence):
                 self._fence = ""
         self._fences_read = position
-
-    def parts(self, ended: bool = False) -> tuple[ReplyPart, ...]:
-        """Return the parts of the text that was read.
-
-        Args:
-            ended: Whether the model ended the text itself; then a thought that it did not close is its answer.
-        """
-        end = len(self._text)
-        return (*self._parts, ReplyPart(min(self._last_end, end), end, self._inside and not ended))
 
 
 def unfinished(text: str) -> int:

@@ -143,7 +143,11 @@ class Rounds:
         return replace(allowed, usual=draft.usual and allowed is draft), mask
 
     def _verify(self, draft: Draft, mask: mx.array | None, drafter: Drafter) -> _Round:
-        """Have the target choose the token after each node of a draft, in one call."""
+        """Have the target choose the token after each node of a draft, in one call.
+
+        A quick choice is made for all nodes on the device, and fetched in one wait with all else that the host needs.
+        Where it is not certain on the accepted path, the choice is made exactly (docs/adr/0006).
+        """
         packed = draft.tree
         start = self._verifier.position + 1
         with self._ledger.stage(Stage.VERIFY):
@@ -161,6 +165,7 @@ class Rounds:
             shape = (packed.tokens, packed.parents, packed.depths)
             finite = mx.array(draft.finite)
             sound = finite_rows(verified.logits)
+            # All that the round and the next draft are computed from; the host reads a part of it.
             results = [*shape, chosen, sure, sound, finite, verified.hidden, draft.lazy_sources, *traced]
             results += self._draft_ahead(drafter, packed, verified, chosen, results)
             with self._ledger.waiting():
@@ -171,6 +176,7 @@ class Rounds:
             # A draft whose scores are not finite is dropped: only its root counts.
             is_usable = bool(finite) and tree.is_sound
             path = accepted_path(tree, tokens) if is_usable else [0]
+            # An exact choice may move the path to other nodes, whose choice may be uncertain too.
             while unsure := [node for node in path if not certain[node]]:
                 # Each row costs a sort of the vocabulary, so only the path's rows are chosen exactly.
                 rows = mx.array(unsure)
@@ -181,10 +187,11 @@ class Rounds:
                 certain[unsure] = True
                 self._reply.count(host_syncs=1)
                 path = accepted_path(tree, tokens) if is_usable else [0]
+            # The log-probabilities are those of the tokens that were chosen in the end.
             if log_probs and (tokens != quick).any():
                 log_probs = TreeLogProbs.build(verified.logits, packed, mx.array(tokens))
                 self._ledger.wait(*log_probs)
-            # The next round begins where plain decoding would end.
+            # The path ends before the first row with numbers that are not finite: there plain decoding would end.
             path = list(takewhile(lambda node: readable[node], path))
             name = draft.drafter or self._drafter.name
             if path and not is_usable:

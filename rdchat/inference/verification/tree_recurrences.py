@@ -191,22 +191,26 @@ def _of_depth(deepest: int) -> Callable[[list[mx.array], mx.array, list[mx.array
 
 
 def _delta_outputs(deepest: int, rows: list[mx.array], state: mx.array, tables: list[mx.array]) -> mx.array:
-    """Compute `delta_outputs` by the formulas of the module's docstring; q stands before k in `both`.
+    """Compute `delta_outputs` by the formulas of the module's docstring.
 
-    There `links` is N, `right` is R, and `base` the part of y that needs no other node's d.
+    There `links` is N, `right` is R, `products` holds q[i] k[j] and k[i] k[j], and `read` holds S0 q and S0 k. `base`
+    is the part of y that needs no other node's d: the state's, and the node's own. Value heads are grouped by the head
+    of q and k that they share; what depends on the value head is (heads, group, nodes, ...).
     """
     q, k, v, g, beta = rows
     between, above = tables
     _, nodes, heads, width = k.shape
     value_heads, value_width = v.shape[2:]
     group = value_heads // heads
-    # One launch, where `concatenate` and a cast are three.
+    # (heads, 2 * nodes, width): q, and then k. One launch, where `concatenate` and a cast are three.
     both = (
         mx.where(mx.array([[[[0]]], [[[1]]]]), k, q).astype(mx.float32).reshape(2 * nodes, heads, width).swapaxes(0, 1)
     )
     gates = mx.log(mx.maximum(g, _SMALLEST_GATE)).squeeze(0).T
+    # The logarithms of D.
     logs = (gates @ between).reshape(heads, group, nodes, nodes)
     products = both @ both[:, nodes:].swapaxes(1, 2)
+    # q[i] k[i], the diagonal of the upper half.
     own = products.flatten(1)[:, : nodes * nodes : nodes + 1][:, None, :, None]
     read = both @ state.reshape(heads, group * value_width, width).swapaxes(1, 2)
     read = read.reshape(heads, 2 * nodes, group, value_width).swapaxes(1, 2)
@@ -215,9 +219,11 @@ def _delta_outputs(deepest: int, rows: list[mx.array], state: mx.array, tables: 
     links = mx.where(above, -beta * decay * products[:, None, nodes:], 0)
     # A node's own d is in `first` and `base`, so there is a level less.
     first = mx.where(above, decay * products[:, None, :nodes], 0) + own * links
+    # G: the gates from the root on, the root's included.
     start = mx.exp(logs[..., :1] + gates[:, :1].reshape(heads, group, 1, 1))
     right = beta * (v - start * read[:, :, nodes:])
     base = start * read[:, :, :nodes] + own * right
+    # W of the module's docstring: each turn adds the paths with a node more between.
     weights = first
     for _ in range(deepest - 1):
         weights = mx.addmm(first, weights, links)
