@@ -27,7 +27,7 @@ _KERNELS = "*/cpu/lib*.so"
 _ELF_END = struct.Struct("<40xQ10xHH2x")
 # Another process may still be writing a file younger than this.
 _BUSY_S = 60.0
-# The folder for kernels, where no other can be used; it is removed when the process ends.
+# Holds the temporary folder for kernels, where no other can be used: it is removed when the process ends.
 _made: "list[tempfile.TemporaryDirectory[str]]" = []
 
 

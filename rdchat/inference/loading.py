@@ -210,7 +210,7 @@ def load_model(
         image_input,
         generation.suppressed,
         generation.stop,
-        lambda: (
+        is_tried=lambda: (
             try_out.cache_info().currsize > 0 or stored_capability(info.path, stamp, _trial_setting(info)) is not None
         ),
     )

@@ -204,11 +204,10 @@ class ChatSession:
             matcher = self._matcher(request, prompt, check)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
-            cache = (
-                self.caches.take_cache(prompt, request.partition, images)
-                if request.leaves_cache
-                else KVCache(self.model.network)
-            )
+            if request.leaves_cache:
+                cache = self.caches.take_cache(prompt, request.partition, images)
+            else:
+                cache = KVCache(self.model.network)
             self.cache = cache
         self.disk.leave(cache, request.keep)
         try:

@@ -31,7 +31,7 @@ from rdchat.inference.verification.target import LoadedModel, embedding_scale
 FULL = "full_attention"
 SLIDING = "sliding_attention"
 _HINT = "Use the assistant that was published for this model."
-# Logit of a token whose cluster was not chosen: it is never drafted, and its score stays finite.
+# Logit of a token whose cluster was not chosen: so it is never drafted, and its score stays finite.
 _NOT_CHOSEN = -1e4
 
 
@@ -130,6 +130,7 @@ class AssistantNetwork(nn.Module):
             root: Its position is that of all steps.
         """
         x = self.pre_projection(mx.concatenate([embeddings, hidden], axis=-1))[None]
+        # Without depths the rows would be at successive positions; all beams are at the root's.
         depths = None
         beams = x.shape[1]
         if root.later is not None or beams > 1:

@@ -184,7 +184,9 @@ class BoundNetwork(Head):
         self._check(config, model)
         self.dtype = embeddings.dtype
         network.load_weights([(name, tensor.astype(self.dtype)) for name, tensor in weights().items()])
-        if bits := (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits:
+        if bits is None:
+            bits = _BITS_ON_GPU if on_gpu() else 0
+        if bits:
             # Layers whose width is not a multiple of the group stay floats.
             nn.quantize(network, _GROUP, bits, class_predicate=_can_be_quantized)
         evaluate_weights(network)

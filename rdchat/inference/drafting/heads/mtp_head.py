@@ -290,7 +290,7 @@ class MtpMemory(ContextMemory):
             positions = [*map(self._rope_position, positions)]
         outputs: list[mx.array] = []
         for layer, network in enumerate(head.networks):
-            *buffers, given = self.buffers[layer * self.stride : (layer + 1) * self.stride]
+            *buffers, output_buffer = self.buffers[layer * self.stride : (layer + 1) * self.stride]
             held = buffers[0].rows
             # One less than the layer before has, at the beginning of a text.
             rows = taken.shape[0]
@@ -300,9 +300,9 @@ class MtpMemory(ContextMemory):
                 caches = [LayerCache(_appending(buffer)) for buffer in buffers]
                 output = network.rows(embeddings[-rows:], taken, positions[-rows:], caches, mask)
             if network is not head.networks[-1] and rows:
-                given.append_rows([output[None, None]], 0)
+                output_buffer.append_rows([output[None, None]], 0)
                 # A row reads the output of the row before it.
-                taken = head.recycled(given.view(given.first)[0][0, 0, :-1][-count:], layer)
+                taken = head.recycled(output_buffer.view(output_buffer.first)[0][0, 0, :-1][-count:], layer)
             outputs.append(mx.pad(output, [(count - rows, 0), (0, 0)]) if rows < count else output)
         everything = mx.concatenate(outputs, axis=-1)
         return everything if every else everything[-1:]
@@ -340,10 +340,10 @@ class _MtpState(ContextState):
         head = memory.head
         networks = head.networks
         seen, mask = self.below(beams)
-        given = mx.split(self.output[beams], len(networks), axis=-1)
+        earlier = mx.split(self.output[beams], len(networks), axis=-1)
         embeddings = head.embed(tokens)
         positions = [self.position] * tokens.shape[0]
-        outputs = list[mx.array](given)
+        outputs = list[mx.array](earlier)
         rows = list[Rows]()
         for layer in range(min(self.level + 1, len(networks) - 1), len(networks)):
 
@@ -351,9 +351,10 @@ class _MtpState(ContextState):
                 rows.append(self.joined((layer - self.layer) * networks[0].caches + cache, own))
                 return memory.followed_by(layer * memory.stride + cache, rows[-1])
 
+            # While each level has a layer of its own, a layer reads the one before it; the last one reads itself.
             source = layer - (self.level + 1 < len(networks))
             caches = [LayerCache(partial(follow, number)) for number in range(networks[0].caches)]
-            hidden = head.recycled(given[source], source)
+            hidden = head.recycled(earlier[source], source)
             visible_mask = None if mask is None else mask[:, min(layer, memory.buffers[0].rows) :]
             outputs[layer] = networks[layer].rows(embeddings, hidden, positions, caches, visible_mask, later=self.later)
         output = mx.concatenate(outputs, axis=-1)
