@@ -1,8 +1,8 @@
 """`Drafters` loads the drafters of one target at first use, and keeps them between replies.
 
-It also tells the window which drafting modes the target can use, and why not the others (`mode_options`), without
-reading weights. Three kinds of drafter need nothing, a folder, or another model: prompt lookup, a drafter head (MTP
-layers are one), and a draft model. All of it runs on the engine thread.
+There are three kinds: prompt lookup, which needs no files; a drafter head, read from a folder (a model's own MTP layers
+are one); and a draft model. `mode_options` says which drafting modes the target can use, and why not the others,
+without reading weights. All of it runs on the engine thread.
 """
 
 import logging

@@ -146,7 +146,7 @@ class Checkpoint:
         return ModelError(f"The drafter {self.name} cannot be used: {reason}.", hint)
 
     def unpacked(self) -> "Checkpoint":
-        """Return it with the matrices that MLX quantised as floats, and without the settings of the quantisation.
+        """Return this checkpoint as if it were not quantised; `lazy` computes the floats of the matrices in `packed`.
 
         Raises:
             ModelError: If they are quantised in another way.
@@ -174,13 +174,14 @@ class Checkpoint:
             rows = scales.shape[0] if scales.shape else 0
             width = group * scales.shape[-1] if scales.shape else 0
             fits = scales.shape == biases.shape == (rows, width // group) and weight.shape[:-1] == (rows,)
+            # 0 where the shapes do not fit together.
             bits = 32 * weight.shape[-1] // width if fits and width else 0
             if bits not in QUANTIZED_BITS or weight.dtype != "U32" or 32 * weight.shape[-1] != bits * width:
                 raise self.error(f"its tensor {name[:100]}.weight does not fit its scales and biases")
             packed[name] = group, bits
             tensors[f"{name}.weight"] = replace(scales, shape=(rows, width))
-        left = {key: value for key, value in self.config.items() if not packed or key not in _QUANTIZATION}
-        return replace(self, config=left, tensors=tensors, packed=packed)
+        config = {key: value for key, value in self.config.items() if not packed or key not in _QUANTIZATION}
+        return replace(self, config=config, tensors=tensors, packed=packed)
 
     def check_tensors(self, expected: Shapes, ignored: Collection[str] = ()) -> None:
         """Check that it has exactly these tensors, each with its shape and a type it can have.

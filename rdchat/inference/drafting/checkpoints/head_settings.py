@@ -163,6 +163,7 @@ class Settings:
         # Such a base gives no frequencies.
         if theta <= 1:
             raise has_base.wrong("rope_theta")
+        # The other settings of the rope: its kind and that kind's numbers. Without any it is plain.
         scaling = rope if rope.data.get("rope_type") or rope.data.get("type") else older
         traditional = not self.flag("rope_is_neox_style", True)
         max_positions = self.size("max_position_embeddings", 2048)
@@ -170,10 +171,12 @@ class Settings:
             return RopeConfig(theta, None, traditional, max_positions)
         kind_key = "type" if scaling.data.get("rope_type") is None else "rope_type"
         kind = scaling.word(kind_key, "default", _ROPE_NUMBERS)
-        kind = "default" if kind == "mrope" else kind
+        if kind == "mrope":
+            kind = "default"
         needed = _ROPE_NUMBERS[kind]
         options = _ROPE_OPTIONS.get(kind, frozenset())
         scaling.refuse_others(_ROPE_KEYS | needed | options | {"partial_rotary_factor"})
+        # The share of a head's values that is rotated; only one kind supports a part.
         partial = scaling.number("partial_rotary_factor", self.number("partial_rotary_factor", 1.0))
         ignored = complete_heads and kind == "default"
         if not ignored and (partial > 1 or (partial != 1 and kind != "proportional")):

@@ -127,8 +127,8 @@ class _Layer(DecoderLayer):
         if "hidden_norm" not in self:
             return self.input_layernorm(hidden), hidden
         normal = self.hidden_norm(hidden)
-        taken = mx.concatenate([self.input_layernorm(embeddings), normal], axis=-1)
-        return taken, normal if self._residual_is_normalised else hidden
+        inputs = mx.concatenate([self.input_layernorm(embeddings), normal], axis=-1)
+        return inputs, normal if self._residual_is_normalised else hidden
 
 
 class BoundEagle3Head(BoundNetwork):
@@ -177,10 +177,11 @@ class Eagle3Memory(ContextMemory):
         queried: Sequence[int] = positions
         windows = head.network.config.windows
         for number, (layer, buffer, window) in enumerate(zip(head.network.layers, self.buffers, windows, strict=True)):
-            taken, residual = layer.inputs(embeddings, x)
-            buffer.append_rows(layer.self_attn.rows(taken, positions), 0)
+            inputs, residual = layer.inputs(embeddings, x)
+            buffer.append_rows(layer.self_attn.rows(inputs, positions), 0)
             if number == last and not every:
-                taken = taken[-1:]
+                # Only the last row's output is needed.
+                inputs = inputs[-1:]
                 residual = residual[-1:]
                 queried = positions[-1:]
             mask: mx.array | str | None = None if len(queried) == 1 else "causal"
@@ -188,7 +189,7 @@ class Eagle3Memory(ContextMemory):
             if window is not None:
                 first = bisect_right(self.positions, queried[0] - window)
                 mask = _window_mask(queried, [*self.positions[first:], *positions], window)
-            x = layer.outputs(residual, layer.self_attn(taken, queried, buffer.view(first), mask))
+            x = layer.outputs(residual, layer.self_attn(inputs, queried, buffer.view(first), mask))
         return x
 
     @override
@@ -220,24 +221,26 @@ class _Eagle3State(ContextState):
         network = memory.head.network
         count = tokens.shape[0]
         seen, visible = self.below(beams)
+        # The rows of a level share a position, which is lazy in a draft begun ahead.
         position = self.position if self.later is None else self.position + self.later
         positions = None if self.positions is None else np.append(self.positions, [self.position] * count)
         x = network.carried(self.output[beams])
         embeddings = memory.head.embed(tokens)
         rows = []
         for number, (layer, window) in enumerate(zip(network.layers, network.config.windows, strict=True)):
-            taken, residual = layer.inputs(embeddings, x)
-            rows.append(self.joined(number, layer.self_attn.rows(taken, position)))
+            inputs, residual = layer.inputs(embeddings, x)
+            rows.append(self.joined(number, layer.self_attn.rows(inputs, position)))
             mask = visible
             if window is not None:
                 assert positions is not None
                 near = _window_mask([self.position], positions, window)
                 if self.later is not None:
+                    # The draft's own rows move by `later` too; those of the text do not.
                     moved = mx.array(np.arange(len(positions)) < len(memory.held))
                     distances = mx.array((self.position - positions).astype(np.int32))
                     near = _near(distances, moved, self.later, mx.array(window))
                 mask = near if visible is None else visible & near
-            attended = layer.self_attn(taken, position, memory.followed_by(number, rows[-1]), mask)
+            attended = layer.self_attn(inputs, position, memory.followed_by(number, rows[-1]), mask)
             x = layer.outputs(residual, attended)
         return _Eagle3State(memory, x, rows, self.position + 1, self.later, seen, positions)
 
