@@ -205,17 +205,14 @@ class LookupTree:
 
     def first_subtree(self) -> "LookupTree":
         """Return what may come after the likeliest first token; the chances still contain that token's."""
-        # The numbers in the subtree, by number in the tree; node 1, the likeliest first token, becomes the root.
-        inside = {1: 0}
-        subtree = LookupTree()
+        inside = {1}
+        order = list[int]()
         for node, parent in enumerate(self.parents, start=1):
             if parent in inside:
-                inside[node] = len(inside)
-                token, _, depth, chance, source = (column[node - 1] for column in self._columns)
-                row = (token, inside[parent], depth - 1, chance, source)
-                for column, value in zip(subtree._columns, row, strict=True):
-                    column.append(value)
-        return subtree
+                inside.add(node)
+                order.append(node)
+        subtree = self._with_nodes(order, root=1)
+        return replace(subtree, depths=[depth - 1 for depth in subtree.depths])
 
     def depth_first(self) -> "LookupTree":
         """Return the tree numbered depth-first, so that the likeliest path is contiguous in the caches' rows."""
@@ -227,9 +224,13 @@ class LookupTree:
         while waiting:
             order.append(waiting.pop())
             waiting += reversed(children[order[-1]])
-        numbers = {0: 0} | {node: number for number, node in enumerate(order, start=1)}
-        ordered = LookupTree(*([column[node - 1] for node in order] for column in self._columns))
-        return replace(ordered, parents=[numbers[parent] for parent in ordered.parents])
+        return self._with_nodes(order, root=0)
+
+    def _with_nodes(self, order: Sequence[int], root: int) -> "LookupTree":
+        """Return some nodes in an order; their parents are among them, or `root`. Depths stay."""
+        numbers = {root: 0} | {node: number for number, node in enumerate(order, start=1)}
+        nodes = LookupTree(*([column[node - 1] for node in order] for column in self._columns))
+        return replace(nodes, parents=[numbers[parent] for parent in nodes.parents])
 
     @property
     def _columns(self) -> tuple[list, ...]:  # type: ignore[type-arg]

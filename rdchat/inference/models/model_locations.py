@@ -124,13 +124,14 @@ def find_card(name: str, chosen: str = "") -> ModelCard | None:
     """
     # pathlib keeps `..`, and raises for unknown users
     names = {name, os.path.abspath(os.path.expanduser(name))}  # noqa: PTH100, PTH111
-    every = (*model_cards(chosen), *other_revisions())
-    matches = [card for card in every if not names.isdisjoint({listed_name(card), str(card.path)})]
-    matches = matches or [card for card in own_parts() if not names.isdisjoint({listed_name(card), str(card.path)})]
-    if len(matches) > 1:
-        where = ", ".join(str(card.path) for card in matches)
-        raise ModelError(f"There are {len(matches)} models named {name}: {where}.", "Give the path of one of them.")
-    return matches[0] if matches else None
+    for cards in ((*model_cards(chosen), *other_revisions()), own_parts()):
+        matches = [card for card in cards if names & {listed_name(card), str(card.path)}]
+        if len(matches) > 1:
+            where = ", ".join(str(card.path) for card in matches)
+            raise ModelError(f"There are {len(matches)} models named {name}: {where}.", "Give the path of one of them.")
+        if matches:
+            return matches[0]
+    return None
 
 
 def is_drafter(folder: Path) -> bool:
