@@ -95,6 +95,9 @@ def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
 class CacheLayout:
     """The arrays of a model's KV cache in a fixed order, found by feeding it one token, and the files of its segments.
 
+    A leaf is the cache of one layer. There are three kinds: with a row for each token (`has_all_rows`), with the rows
+    of a window alone, and with recurrent state (`RoundArraysCache`). The last two make the state of an end.
+
     Args:
         network: The target.
         facts: All else that the numbers depend on, besides the tokens.
