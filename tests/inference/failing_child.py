@@ -149,7 +149,7 @@ def _places(failure: Failure, run: Callable[[], object]) -> Iterator[int]:
         failure.calls_left = None
 
 
-@patch.object(AutoState, "_look_up_costs", lambda _: None)
+@patch.object(AutoState, "look_up_costs", lambda _: None)
 def _check_replies(mode: str, who: str, temperature: float, folder: Path) -> None:
     failure = Failure(folder)
     session = _session(mode, failure, who)
