@@ -327,7 +327,7 @@ class RequestQueue:
             try:
                 generation = request.request(index, info, self.engine.draft, self._settings.partition)
             except InvalidSettingError as error:
-                raise ApiError(400, str(error), "prompt" if request.raw else "messages") from error
+                raise ApiError(400, str(error), "messages" if request.prompts[0].text is None else "prompt") from error
             reply = ReplyParts(index, request, generation.seed)
             job.begin_reply()
             async with aclosing(self._events(job, partial(self.engine.generate, generation))) as batches:

@@ -1,4 +1,4 @@
-"""Anthropic's `/v1/messages`."""
+"""Anthropic's `/v1/messages`, and `/v1/messages/count_tokens`, which takes the same requests."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -31,9 +31,9 @@ from rdchat.server.interfaces.reply_request import (
 _ROLES = ("user", "assistant", "system", "developer")
 # Anthropic's types of thinking, as an effort.
 _THINKING = {"": "", "enabled": "on", "adaptive": "on", "disabled": "none"}
-# Claude Code's first line, which changes with each request: behind it nothing would come from the KV cache.
+# Claude Code puts this line, which changes with each request, before the system prompt: no KV cache would fit then.
 _BILLING = "x-anthropic-billing-header"
-# Clients send a thought back only with a signature; nothing checks it here.
+# Clients send a thought back only with a signature; rdchat does not check it.
 _SIGNATURE = "rdchat"
 # Stands before the result of a call with an error.
 _FAILED = "The call failed. "
@@ -45,15 +45,19 @@ _STOP_REASONS = {
 
 
 class MessageFormat:
-    """Writes the one reply to a request, as content blocks one after another if it is streamed."""
+    """Writes the one reply to a request.
+
+    A reply is a list of content blocks: a thought, the answer, and one for each call. A stream opens and closes them
+    one after another.
+    """
 
     def __init__(self, request: ReplyRequest, model: str, reply_id: str) -> None:
         self._request = request
         self._model = model
         self._reply_id = reply_id
         self._begun = False
-        # Kind of the open block; empty for none.
-        self._open = ""
+        # Type of the open block; empty for none.
+        self._open_type = ""
         # Number of blocks so far.
         self._blocks = 0
 
@@ -82,21 +86,21 @@ class MessageFormat:
         """Return the events for more text."""
         text = ""
         if delta.thought:
-            text += self._block("thinking", {"thinking": "", "signature": ""})
-            text += self._add({"type": "thinking_delta", "thinking": delta.thought})
+            text += self._open_block("thinking", {"thinking": "", "signature": ""})
+            text += self._block_delta({"type": "thinking_delta", "thinking": delta.thought})
         if delta.answer:
-            text += self._block("text", {"text": ""})
-            text += self._add({"type": "text_delta", "text": delta.answer})
+            text += self._open_block("text", {"text": ""})
+            text += self._block_delta({"type": "text_delta", "text": delta.answer})
         return text
 
     def finish(self, choice: Choice, tail: Delta) -> str:
         """Return the rest of the text, the tool calls, the counters and why the reply ended."""
         text = self.delta(tail)
         for call_id, call in choice.named_calls(self._reply_id):
-            text += self._close() + self._block("tool_use", {"id": call_id, "name": call.name, "input": {}})
-            text += self._add({"type": "input_json_delta", "partial_json": call.arguments})
+            text += self._close_block() + self._open_block("tool_use", {"id": call_id, "name": call.name, "input": {}})
+            text += self._block_delta({"type": "input_json_delta", "partial_json": call.arguments})
         last = {"type": "message_delta", "delta": self._stop(choice), "usage": _usage(choice)}
-        return text + self._close() + event(last, "message_delta")
+        return text + self._close_block() + event(last, "message_delta")
 
     def end(self, choices: Sequence[Choice]) -> str:  # noqa: ARG002  the counters are sent already
         """Return the last event."""
@@ -106,24 +110,27 @@ class MessageFormat:
         """Return the event for a failure."""
         return event(error.anthropic(), "error")
 
-    def _block(self, kind: str, fields: dict[str, Any]) -> str:
-        """Open a block, unless one of its kind is open."""
-        if self._open == kind:
+    def _open_block(self, kind: str, fields: dict[str, Any]) -> str:
+        """Open a block, unless one of its type is open."""
+        if self._open_type == kind:
             return ""
-        closed = self._close()
-        self._open = kind
+        closed = self._close_block()
+        self._open_type = kind
         self._blocks += 1
         start = {"type": "content_block_start", "index": self._blocks - 1, "content_block": {"type": kind} | fields}
         return closed + event(start, "content_block_start")
 
-    def _close(self) -> str:
-        if not self._open:
+    def _close_block(self) -> str:
+        """Close the open block, if one is; a thought gets its signature before."""
+        if not self._open_type:
             return ""
-        signed = self._add({"type": "signature_delta", "signature": _SIGNATURE}) if self._open == "thinking" else ""
-        self._open = ""
+        signed = ""
+        if self._open_type == "thinking":
+            signed = self._block_delta({"type": "signature_delta", "signature": _SIGNATURE})
+        self._open_type = ""
         return signed + event({"type": "content_block_stop", "index": self._blocks - 1}, "content_block_stop")
 
-    def _add(self, delta: dict[str, Any]) -> str:
+    def _block_delta(self, delta: dict[str, Any]) -> str:
         named = {"type": "content_block_delta", "index": self._blocks - 1, "delta": delta}
         return event(named, "content_block_delta")
 
@@ -183,7 +190,7 @@ class Messages:
 
 
 def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
-    """Yield the system prompt and the messages; a message with results of tools becomes several."""
+    """Yield the system prompt and the messages; a message of the user with results of tools becomes several."""
     system_text = message_of(Role.SYSTEM, fields.raw_value("system", ""), "system", strict=True).content
     if system_text.startswith(f"{_BILLING}:"):
         fields.ignored.append(f"system.{_BILLING}")
@@ -204,14 +211,16 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
         if not isinstance(blocks, list):
             raise wrong(f"{name}.content", "must be a text, or a list of blocks.")
         check_length(blocks, f"{name}.content")
+        # Not by `fields.inner`: unread fields of messages and blocks are not named to the client.
         inner = [Fields(object_of(block, name), f"{name}.content[{n}]") for n, block in enumerate(blocks)]
         if role == "assistant":
-            yield _assistant(inner, fields.ignored)
+            yield _assistant_message(inner, fields.ignored)
         else:
-            yield from _user(inner, Role.USER if role == "user" else Role.SYSTEM, strict=at == len(listed) - 1)
+            yield from _user_messages(inner, Role.USER if role == "user" else Role.SYSTEM, strict=at == len(listed) - 1)
 
 
-def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[ChatMessage]:
+def _user_messages(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[ChatMessage]:
+    """Yield a message for each result of a tool, then one for all other blocks; for `strict` see `chat_messages`."""
     parts = list[tuple[str, Any]]()
     for block in blocks:
         if block.read_text("type") == "tool_result":
@@ -227,7 +236,7 @@ def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[Cha
         yield joined_parts(role, parts, "messages.content", strict=strict)
 
 
-def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:
+def _assistant_message(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:
     """Return an assistant's message; blocks of Anthropic's own tools count as ignored."""
     texts = []
     calls = []
@@ -249,11 +258,11 @@ def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:
 
 def _usage(choice: Choice) -> dict[str, Any]:
     """Return Anthropic's counters of a reply."""
-    one = choice.last.statistics
-    counted = _input_usage(one.prompt_tokens, one.cached_prompt_tokens)
+    statistics = choice.last.statistics
+    counted = _input_usage(statistics.prompt_tokens, statistics.cached_prompt_tokens)
     return counted | {"output_tokens": len(choice.last.token_ids), "rdchat": drafting_usage([choice])}
 
 
 def _input_usage(tokens: int, cached: int) -> dict[str, Any]:
-    """Return the counters of a prompt: `input_tokens` leaves cached ones out."""
+    """Return the counters of a prompt; in Anthropic's API `input_tokens` leaves out those from a KV cache."""
     return {"input_tokens": tokens - cached, "cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}

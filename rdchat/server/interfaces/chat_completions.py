@@ -1,7 +1,6 @@
 """OpenAI's `/v1/chat/completions`, and its older `/v1/completions`, which continues a raw text without a template."""
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 from rdchat.inference.api import MAX_LOG_PROBS, LikelyToken, TokenEvent
@@ -18,8 +17,8 @@ class ChatFormat(OpenAIFormat):
     id_prefix = "chatcmpl"
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
-    # Index of the reply whose first chunk was sent.
-    _begun = -1
+    # Index of the reply that was begun last; replies are written one after another.
+    _begun_index = -1
 
     def _complete_choice(self, choice: Choice) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": choice.answer, "refusal": None}
@@ -28,25 +27,27 @@ class ChatFormat(OpenAIFormat):
         if choice.calls:
             message["content"] = choice.answer or None
             message["tool_calls"] = self._calls(choice)
-        likely = None if self._request.top_log_probs is None else log_probs(choice.listed())
-        return {"index": choice.index, "message": message, "finish_reason": finish_of(choice), "logprobs": likely}
+        listed = None if self._request.top_log_probs is None else log_probs(choice.listed())
+        return {"index": choice.index, "message": message, "finish_reason": finish_of(choice), "logprobs": listed}
 
     def delta(self, delta: Delta) -> str:
         """Return the chunks for more text; the first of each reply names the role."""
-        return self._first(delta.index) + self._part(delta.index, self._text(delta), tokens=delta.tokens)
+        return self._role_chunk(delta.index) + self._text_chunk(delta)
 
     def finish(self, choice: Choice, tail: Delta) -> str:
         """Return the rest of the text, the tool calls, and why the reply ended."""
-        text = self._first(choice.index)
+        text = self._role_chunk(choice.index)
         if tail.thought or tail.answer or tail.tokens:
-            text += self._part(choice.index, self._text(tail), tokens=tail.tokens)
+            text += self._text_chunk(tail)
         if choice.calls:
             calls = [{"index": at} | each for at, each in enumerate(self._calls(choice))]
-            text += self._part(choice.index, {"tool_calls": calls})
-        return text + self._part(choice.index, {}, finish_of(choice), self._request.ids_of(choice))
+            text += self._delta_chunk(choice.index, {"tool_calls": calls})
+        return text + self._delta_chunk(
+            choice.index, {}, finish_reason=finish_of(choice), **self._request.ids_of(choice)
+        )
 
     def _calls(self, choice: Choice) -> list[dict[str, Any]]:
-        """Return the tool calls of a reply; one without an id gets one."""
+        """Return the tool calls of a reply as OpenAI writes them."""
         calls: list[dict[str, Any]] = []
         for call_id, call in choice.named_calls(self._reply_id):
             kind = "function"
@@ -57,26 +58,21 @@ class ChatFormat(OpenAIFormat):
             calls.append({"id": call_id, "type": kind, kind: named})
         return calls
 
-    def _first(self, index: int) -> str:
-        if index == self._begun:
+    def _role_chunk(self, index: int) -> str:
+        """Return the chunk that begins a reply; empty where it was sent."""
+        if index == self._begun_index:
             return ""
-        self._begun = index
-        return self._part(index, {"role": "assistant", "content": ""})
+        self._begun_index = index
+        return self._delta_chunk(index, {"role": "assistant", "content": ""})
 
-    def _text(self, delta: Delta) -> dict[str, Any]:
+    def _text_chunk(self, delta: Delta) -> str:
         named = {"reasoning_content": delta.thought, "content": delta.answer}
-        return {name: text for name, text in named.items() if text}
+        texts = {name: text for name, text in named.items() if text}
+        return self._delta_chunk(delta.index, texts, logprobs=log_probs(delta.tokens) if delta.tokens else None)
 
-    def _part(
-        self,
-        index: int,
-        delta: dict[str, Any],
-        finish: str | None = None,
-        ids: Mapping[str, Any] = MappingProxyType({}),
-        tokens: Sequence[TokenEvent] = (),
-    ) -> str:
-        choice = {"index": index, "delta": delta, "finish_reason": finish, **ids}
-        return self._chunk(choice | {"logprobs": log_probs(tokens) if tokens else None})
+    def _delta_chunk(self, index: int, delta: dict[str, Any], **others: Any) -> str:
+        """Return a chunk of a reply; `others` are its fields besides the delta."""
+        return self._chunk({"index": index, "delta": delta, "finish_reason": None, "logprobs": None} | others)
 
 
 class ChatCompletions(OpenAIInterface):
@@ -103,14 +99,17 @@ class ChatCompletions(OpenAIInterface):
         )
 
     def _effort(self, fields: Fields) -> str:
-        """Read how much to think as GLM, DeepSeek and Kimi name it, and as OpenRouter does."""
+        """Read how much to think from two other fields.
+
+        GLM, DeepSeek and Kimi have `thinking` (`{"type": "enabled"}`), and OpenRouter has `reasoning`.
+        """
         thinking = fields.part("thinking")
         reasoning = fields.part("reasoning")
         switches = [thinking.read_text("type")] if thinking.values else []
         if reasoning.raw_value("enabled") is not None:
             switches.append("enabled" if reasoning.flag("enabled") else "disabled")
-        given = read_effort(reasoning, "effort") or ("on" if switches else "")
-        return "none" if "disabled" in switches else given
+        effort = read_effort(reasoning, "effort") or ("on" if switches else "")
+        return "none" if "disabled" in switches else effort
 
     def _log_probs(self, fields: Fields) -> int | None:
         requested = fields.flag("logprobs")
@@ -127,6 +126,7 @@ def log_probs(tokens: Sequence[TokenEvent]) -> dict[str, Any]:
 
 
 def _likely(token: TokenEvent | LikelyToken) -> dict[str, Any]:
+    """Return one token with its log-probability, as OpenAI writes it."""
     data = token.data
     return {"token": data.decode(errors="replace"), "logprob": token.log_prob or 0.0, "bytes": list(data)}
 
@@ -158,13 +158,13 @@ class CompletionFormat(OpenAIFormat):
         top = self._request.top_log_probs
         if top is None:
             return None
-        likely = [
+        alternatives = [
             {each.data.decode(errors="replace"): each.log_prob for each in token.alternatives} for token in tokens
         ]
         return {
             "tokens": [token.data.decode(errors="replace") for token in tokens],
             "token_logprobs": [token.log_prob for token in tokens],
-            "top_logprobs": likely if top else None,
+            "top_logprobs": alternatives if top else None,
         }
 
 

@@ -1,6 +1,11 @@
-"""Reads messages: OpenAI's, and the texts and images in the parts of all of them.
+"""Reads OpenAI's messages, and the parts (texts, images, files) of the messages of all APIs.
 
-A part with text inside is that text, whatever its type is called. Images come in the request: nothing is fetched.
+Clients have many types of parts. A part with text inside is that text, whatever its type is called, so that no word of
+a request is lost. Images must be in the request itself: nothing is fetched.
+
+`strict` is true for the last message, and false for earlier ones and for results of tools. What cannot be read is an
+error in the first case and a placeholder in the second, because an earlier message is sent again with each request and
+would block the conversation for ever.
 """
 
 import json
@@ -23,24 +28,27 @@ from rdchat.server.interfaces.fields import (
 )
 
 _ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role for role in Role}
-_KINDS = ("image", "image_url", "input_image")
+# Types of parts that are images.
+_IMAGE_TYPES = ("image", "image_url", "input_image")
+# OpenAI's `detail` of an image, as a limit of its tokens.
 _DETAILS = {"low": ImageCap.SMALL, "auto": ImageCap.MEDIUM, "high": ImageCap.FULL, "original": ImageCap.FULL}
-# Models see the images of these.
+# Models see the images in messages of these roles.
 _SEEN = (Role.USER, Role.TOOL)
-# Sources of a text, which are not the text; see `notes_in`.
+# Fields with the sources of a text, which are not words of it; see `notes_in`.
 _NOTES = ("annotations", "citations")
 # Fields that hold no text for the model.
 _NO_TEXT = {
     "type", "id", "call_id", "tool_use_id", "role", "status", "index", "signature", "encrypted_content", "media_type",
     "cache_control", "logprobs", "detail", "encrypted_index", "file_id", *_NOTES,
 }  # fmt: skip
-# A text in such a field of a file is bytes, or says where they are.
+# Fields of a file whose text is its bytes, or says where they are.
 _BYTES = re.compile(r"image|audio|video|file|format|(?:file_)?(?:data|id|url)|image_url")
 _BASE64 = ";base64,"
-# Characters in which the head of a data address ends.
+# The head of a data address, such as `data:image/png;base64,`, ends within so many characters.
 _HEAD = 200
+# Types of parts that are texts; the text may stand in a field with the name of the type.
 _TEXTS = {"text", "input_text", "output_text", "refusal", "reasoning_text", "summary_text", "summary"}
-# Types of parts and of their sources that are files.
+# Types of parts, and types of their `source`, that are files.
 _MEDIA = re.compile(r"(?:input_)?(?:image|audio|video|file)(?:_url)?")
 _FILES = ("base64", "url", "file")
 
@@ -53,7 +61,7 @@ class SentImage(ChatImage):
         data: The file.
         cap: How many tokens it may take.
         kind: The type of its part.
-        strict: Whether it is an error if it cannot be read; see `part_text`.
+        strict: Whether it is an error if it cannot be read; see the module.
     """
 
     data: bytes = field(default=b"", repr=False)
@@ -63,7 +71,7 @@ class SentImage(ChatImage):
 
     @property
     def field(self) -> str:
-        """The name of its field for a client."""
+        """Its name among the fields without an effect, such as `messages.content.image_url`."""
         return f"{without_numbers(self.name)}.{self.kind}"
 
 
@@ -73,14 +81,15 @@ def image_of(part: Any, name: str, *, strict: bool) -> SentImage | None:
     Args:
         part: The part.
         name: Its name in errors.
-        strict: Whether an image that is not in the request is an error; otherwise it counts as another part.
+        strict: Whether an image that is not in the request is an error; otherwise the result is None.
     """
     if not isinstance(part, dict):
         return None
     kind = part.get("type")
-    if kind not in _KINDS and part.keys() - {"type", "detail", "file_id"} == {"image_url"}:
+    # Some clients send nothing but an `image_url`, whatever the type is called.
+    if kind not in _IMAGE_TYPES and part.keys() - {"type", "detail", "file_id"} == {"image_url"}:
         kind = "image_url"
-    if kind not in _KINDS:
+    if kind not in _IMAGE_TYPES:
         return None
     try:
         return SentImage(Path(), "", 0, 0, name, _data_of(part, name), _cap_of(part, name), kind, strict)
@@ -91,6 +100,7 @@ def image_of(part: Any, name: str, *, strict: bool) -> SentImage | None:
 
 
 def _data_of(part: Mapping[str, Any], name: str) -> bytes:
+    """Return the bytes of an image, in OpenAI's forms or Anthropic's."""
     match part:
         case {"image_url": {"url": str(given)} | str(given)} | {"source": {"type": "url", "url": str(given)}}:
             head, _, text = given.partition(",")
@@ -142,7 +152,7 @@ def joined_parts(role: Role, parts: Iterable[tuple[str, Any]], name: str, *, str
         role: The message's role.
         parts: Each with its name in errors.
         name: That of all, in errors.
-        strict: See `part_text`.
+        strict: See the module.
     """
     content = ""
     gap = ""
@@ -168,23 +178,27 @@ def part_text(given: Any, name: str, *, strict: bool) -> str:
     Args:
         given: The part, or a text in its place.
         name: Its name in errors.
-        strict: Whether a file, or another part without text, is an error. In an old message and in a tool's result it
-            is a placeholder such as `[document]`, and any other JSON is itself: it must not block all further turns.
+        strict: Whether a file, or another part without text, is an error; see the module. Otherwise it is a
+            placeholder such as `[document]`, and JSON that is no part is itself.
     """
     if isinstance(given, str):
         return given
     is_part = isinstance(given, dict) and not given.keys().isdisjoint(("type", "text"))
-    if not strict and not is_part and _BASE64 not in (written := json.dumps(given, ensure_ascii=False)):
-        return written
+    if not strict and not is_part:
+        # A tool may return any JSON.
+        written = json.dumps(given, ensure_ascii=False)
+        if _BASE64 not in written:
+            return written
     part = object_of(given, name)
     kind = part.get("type", "text")
     if not isinstance(kind, str):
         raise wrong(f"{name}.type", "must be a text.")
     texts = [*_texts(part)]
-    # A part with nothing but a title lacks its text: it gets a placeholder.
+    # A part with nothing but a title lacks its text.
     if texts and texts != [part.get("title")] and not (strict and _is_file(part)):
         return "\n".join(texts)
     if kind in _TEXTS and any(isinstance(part.get(each), str | list) for each in ("text", kind)):
+        # An empty text is there.
         return ""
     if strict and kind == "text":
         raise wrong(f"{name}.text", "must be a text.")
@@ -194,6 +208,7 @@ def part_text(given: Any, name: str, *, strict: bool) -> str:
 
 
 def _placeholder(kind: str) -> str:
+    """Return the text for a file of a type: `[image]` for `image_url` and for `input_image`."""
     return f"[{kind.removeprefix('input_').removesuffix('_url')[:50]}]"
 
 
@@ -204,7 +219,10 @@ def _is_file(part: Mapping[str, Any]) -> bool:
 
 
 def notes_in(value: Any, name: str) -> Iterator[str]:
-    """Yield the names of the citations in messages: they are not words of these."""
+    """Yield the names of the fields with citations in messages: the model does not get them.
+
+    Arguments and inputs of calls are a tool's own data, so they are not searched.
+    """
     for each in value if isinstance(value, list) else ():
         yield from notes_in(each, name)
     for key, each in value.items() if isinstance(value, dict) else ():
@@ -215,7 +233,7 @@ def notes_in(value: Any, name: str) -> Iterator[str]:
 
 
 def is_foreign(part: Any) -> bool:
-    """Return whether a part of an assistant's message is a call or a result of another API, or a sealed thought."""
+    """Return whether a part of an assistant's message is of a tool that ran elsewhere, or is an encrypted thought."""
     kind = str(part.get("type")) if isinstance(part, dict) else ""
     return kind == "redacted_thinking" or kind.startswith("server_") or kind.endswith(("_use", "_call", "_result"))
 
@@ -231,7 +249,7 @@ def is_thought(part: Any) -> bool:
 
 
 def _texts(value: Any, in_file: bool = False) -> Iterator[str]:
-    """Yield the texts in a JSON value, but for those of fields that hold none; a line stands for each file."""
+    """Yield the texts in a JSON value, at any depth, and a placeholder for each file; bytes and ids are left out."""
     match value:
         case str() if value:
             yield value
@@ -244,14 +262,21 @@ def _texts(value: Any, in_file: bool = False) -> Iterator[str]:
                 yield _placeholder(str(value.get("type")))
             # A title stands before its text.
             for field, each in ({"title": None} | dict(value)).items():
-                # In a source of any type but `text`, `data` is bytes: a picture, or an encrypted thought.
-                is_bytes = field == "data"
-                if isinstance(each, str) and field not in _TEXTS:
-                    is_address = each.startswith("data:") and _BASE64 in each[:_HEAD]
-                    is_bytes |= is_address or (in_file and _BYTES.fullmatch(field) is not None)
-                is_text = field == "data" and value.get("type") == "text"
-                if is_text or (field not in _NO_TEXT and not is_bytes):
+                if _holds_text(field, each, str(value.get("type")), in_file):
                     yield from _texts(each, in_file)
+
+
+def _holds_text(field: str, value: Any, kind: str, in_file: bool) -> bool:
+    """Return whether a field of an object of a type may hold text, at any depth."""
+    if field == "data":
+        # Of any other type it is bytes: a picture, or an encrypted thought.
+        return kind == "text"
+    if field in _NO_TEXT:
+        return False
+    if field in _TEXTS or not isinstance(value, str):
+        return True
+    is_address = value.startswith("data:") and _BASE64 in value[:_HEAD]
+    return not is_address and not (in_file and _BYTES.fullmatch(field))
 
 
 def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
@@ -263,7 +288,7 @@ def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
 
 
 def read_message(fields: Fields, *, last: bool) -> ChatMessage:
-    """Read a message; see `part_text` of the last one's parts."""
+    """Read a message; the parts of the `last` one are read strictly, unless it is a tool's result."""
     role = _ROLES.get(fields.read_text("role"))
     if role is None:
         raise wrong(fields.field_name("role"), f"must be one of {', '.join(_ROLES)}.")
@@ -277,10 +302,11 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
     message = message_of(role, given, fields.field_name("content"), strict=strict)
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
+        # OpenAI's older form of a call.
         former = fields.part("function_call")
         if former.values:
             calls = (*calls, ToolCall(former.read_text("name"), arguments_of(former.raw_value("arguments"))))
-        # One thought under several names is one.
+        # Clients send one thought under several names, and perhaps once more as a part of the content.
         names = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
         thought = next(filter(None, (thought_of(fields.raw_value(name)) for name in names)), "")
         in_parts = thought_of(thoughts)
@@ -306,7 +332,7 @@ def _read_call(fields: Fields) -> ToolCall:
 
 
 def arguments_of(given: object) -> str:
-    """Return the arguments of an earlier call as a JSON object; what was cut off stands in it as a text."""
+    """Return the arguments of an earlier call as a JSON object; arguments that were cut off stand in it as a text."""
     text = given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False)
     if isinstance(parsed_json(text), dict):
         return text

@@ -1,8 +1,12 @@
 """Reads the tools of a request and the format of its answer, in the forms of all clients.
 
-A call that the client requires is a format of the answer, too. The model gets functions. A tool of a `namespace` (as
-Codex sends those of MCP servers) has both names as one, and a `custom` tool, whose calls are plain text (such as
-Codex's `apply_patch`), has one argument, `input`.
+The model gets each tool as a function with a JSON schema of its arguments. A tool of a `namespace` (as Codex sends
+those of MCP servers) gets the namespace before its name. A `custom` tool, whose calls are plain text (such as Codex's
+`apply_patch`), becomes a function with one argument, `input`.
+
+Where the client insists on a call, the answer must have a format (`AnswerShape`): the JSON of a call, which `call_of`
+reads afterwards. A grammar cannot enforce all of JSON Schema; what it leaves out is named to the client, and the
+finished answer is checked with the full schema (`AnswerShape.unenforced`).
 """
 
 import json
@@ -18,21 +22,27 @@ from rdchat.inference.prompts.json_schema import TYPES, JoinedSchemas, SchemaErr
 from rdchat.server.interfaces.fields import ApiError, Fields, object_of, unsupported, wrong
 
 Tools = Sequence[Mapping[str, Any]]
-"""Tools in OpenAI's form. `strict` and `namespace` stand beside the function, and `custom` where a client has it."""
-_NOTHING = {"type": "object", "properties": {}}
+"""Tools in OpenAI's form, `{"type": "function", "function": {...}}`, with `strict` and `namespace` beside the function,
+and `custom` for a custom tool.
+"""
+# The arguments of a function without parameters, and those of a custom tool.
+_NO_PARAMETERS = {"type": "object", "properties": {}}
 _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+# A schema with these keywords alone, and without properties, is that of a tool without parameters.
 _WITHOUT_PARAMETERS = {"type", "properties", "required", "title", "description"}
 
 
 def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
-    """Read OpenAI's `tools`; those that run nowhere here, such as its own web search, count as ignored.
+    """Read OpenAI's `tools`; those that only OpenAI can run, such as its web search, count as ignored.
 
     In `/v1/responses` the fields of a function stand in the tool itself.
     """
-    return _good_ones(fields, lambda given: _openai_tools(given, fields, ""))
+    return _valid_tools(fields, lambda given: _openai_tools(given, fields, ""))
 
 
-def _good_ones(fields: Fields, read: Callable[[Fields], Iterator[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
+def _valid_tools(
+    fields: Fields, read: Callable[[Fields], Iterator[Mapping[str, Any]]]
+) -> tuple[Mapping[str, Any], ...]:
     """Read each entry of `tools`. A damaged one counts as ignored, unless none is good."""
     tools = list[Mapping[str, Any]]()
     refusals = list[ApiError]()
@@ -52,6 +62,7 @@ def _good_ones(fields: Fields, read: Callable[[Fields], Iterator[Mapping[str, An
 
 
 def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the tool of an entry, or the tools of a namespace; `fields` are the request's."""
     match given.read_text("type", "function"):
         case "function":
             yield _function(given, namespace)
@@ -60,8 +71,9 @@ def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Map
         case "namespace":
             name = given.read_text("name")
             description = given.read_text("description", "")
-            inner = _good_ones(given, lambda each: _openai_tools(each, fields, name))
+            inner = _valid_tools(given, lambda each: _openai_tools(each, fields, name))
             if inner:
+                # A namespace has a description, and functions have no place for it but the first one's own.
                 first = inner[0]["function"]
                 first["description"] = "\n".join(filter(None, (description, first["description"])))
             else:
@@ -75,10 +87,11 @@ def _function(given: Fields, namespace: str) -> Mapping[str, Any]:
     function = given if given.raw_value("function") is None else given.part("function")
     if not function.read_text("name"):
         raise wrong(given.field_name("function"), "must name the function.")
-    return _tool(function, function.raw_value("parameters", _NOTHING), namespace)
+    return _tool(function, function.raw_value("parameters", _NO_PARAMETERS), namespace)
 
 
 def _custom(given: Fields, namespace: str) -> Mapping[str, Any]:
+    """Read a custom tool; the form of its input, which may be a grammar, becomes a part of its description."""
     custom = given if given.raw_value("custom") is None else given.part("custom")
     form = custom.part("format")
     form.raw_value("type")
@@ -103,13 +116,16 @@ def _tool(
 
 
 def read_anthropic_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
-    """Read Anthropic's `tools`. Those that the client runs have schemas of Anthropic; those that only Anthropic runs,
-    such as its web search, count as ignored.
+    """Read Anthropic's `tools`.
+
+    Anthropic has published the schemas of some that the client runs, such as its text editor; they are in
+    `anthropic_tools.json`. Those that only Anthropic can run, such as its web search, count as ignored.
     """
     known: dict[str, Any] = json.loads(files(__package__).joinpath("anthropic_tools.json").read_text())
 
     def read(given: Fields) -> Iterator[Mapping[str, Any]]:
         kind = given.read_text("type", "custom")
+        # The type of such a tool ends with a date.
         own: Mapping[str, Any] = next((known[each] for each in known if kind.startswith(f"{each}_")), {})
         if not own and kind != "custom":
             fields.ignored.append(f"tools.{given.read_text('name', '')}")
@@ -117,11 +133,11 @@ def read_anthropic_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
         schema = own["parameters"] if own else given.raw_value("input_schema", {})
         yield _tool(given, schema, field="input_schema", default_description=own.get("description", ""))
 
-    return _good_ones(fields, read)
+    return _valid_tools(fields, read)
 
 
 def origin_of(call: ToolCall, tools: Tools) -> Mapping[str, Any]:
-    """Return the tool of a call, with `custom` and `namespace`; empty where it is unknown."""
+    """Return the tool that a call names; empty where the request has none of that name."""
     return next((tool for tool in tools if tool["function"]["name"] == call.name), {})
 
 
@@ -151,6 +167,7 @@ def read_shape(given: Fields) -> AnswerShape | None:
 
 
 def _schema_shape(schema: Any, field: str, *, strict: bool) -> AnswerShape:
+    """Return the shape of JSON that fits a schema; unless `strict`, what no grammar enforces is left out of it."""
     if not isinstance(schema, dict) or is_nested_deeper(schema, MAX_NESTED):
         return _shape(ShapeKind.SCHEMA, json.dumps(schema), field)  # Raises the error that says why not
     schemas = JoinedSchemas()
@@ -211,15 +228,21 @@ def _read_allowed(tools: Tools, choice: Mapping[str, Any], shape: AnswerShape | 
 
 
 def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
-    """Return the shape of a call of one of some tools, as `call_of` reads it, or of another answer.
+    """Return the shape of a call of one of some tools, or of another answer: JSON that `call_of` reads.
 
     What a grammar cannot enforce is left out of it, except for tools that are `strict`. Of several tools, one whose
     parameters are no schema cannot be called.
+
+    Args:
+        tools: The tools.
+        answer: The format of an answer that is no call, where the model may choose; None where it must call.
     """
     schemas = JoinedSchemas()
     left_out = list[str]()
     refusal: ApiError | None = None
+    # The schemas of the JSON that the model may write.
     forms = list[dict[str, Any]]()
+    # By tool, the schema with which its arguments are checked at the end; True for no check.
     checked = dict[str, Any]()
     for tool in tools:
         name = tool["function"]["name"]
@@ -251,13 +274,13 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
 
 
 def for_template(tools: Tools) -> str:
-    """Return tools as a chat template gets them, as JSON: references are written out."""
+    """Return tools as JSON for a chat template, which follows no references: what they name is written out."""
     functions = [{**tool["function"], "parameters": template_schema(tool["function"]["parameters"])} for tool in tools]
     return json.dumps([{"type": "function", "function": each} for each in functions])
 
 
 def call_of(answer: str, tools: Tools) -> tuple[ToolCall, ...]:
-    """Return the call in an answer of `call_shape`; empty where it is another answer, or was cut off."""
+    """Return the call in an answer that has the shape of `call_shape`; empty for another answer, or one cut off."""
     match parsed_json(answer):
         case {"name": str(name), "arguments": dict(arguments), **rest} if not rest:
             if any(name == tool["function"]["name"] for tool in tools):
@@ -276,6 +299,7 @@ def _chosen_tools(tools: Tools, name: str | None) -> Tools:
 
 
 def _shape(kind: ShapeKind, source: str, field: str) -> AnswerShape:
+    """Return a shape; an error in it names the request's field."""
     try:
         return AnswerShape(kind, source)
     except InvalidSettingError as error:

@@ -1,6 +1,6 @@
-"""Reads the fields of a request's JSON, and records those that were not read.
+"""Reads the fields of a request's JSON, checks their types, and knows which of them nobody has read.
 
-`ApiError` is what a client is told: a status, in one form for OpenAI's clients and one for Anthropic's.
+`ApiError` is the error for a client: an HTTP status and a body in the form of OpenAI's or Anthropic's API.
 """
 
 import re
@@ -10,15 +10,17 @@ from typing import Any
 
 from rdchat.inference.api import JSON_LIMITS, parsed_json
 
+# Types of errors by HTTP status, as each API names them.
 _OPENAI = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 CONTEXT_FULL = "context_length_exceeded"
 _ANTHROPIC = _OPENAI | {413: "request_too_large", 503: "overloaded_error"}
+# The index of an entry, as in `messages[0]`.
 _NUMBER = re.compile(r"\[\d+\]")
-# Entries of a list, as Anthropic's API limits messages; more would keep the server busy for long.
+# Largest number of entries of a list; that of Anthropic's API for messages. More would keep the server busy for long.
 MAX_ENTRIES = 100_000
-# Number of texts that end a reply.
+# Largest number of texts that end a reply.
 MAX_STOPS = 64
-# Characters of one such text: the end of the reply is compared with all its beginnings after each token.
+# Most characters of one such text: after each token the end of the reply is compared with all its beginnings.
 MAX_STOP_CHARACTERS = 1000
 
 
@@ -31,7 +33,7 @@ class ApiError(Exception):
         message: What happened and what to do, for people.
         param: The field of the request that is wrong; empty where none is.
         code: OpenAI's code; empty for none. Some clients recognise `context_length_exceeded` by the message instead.
-        headers: Those of the response, such as `retry-after`.
+        headers: Headers of the response, such as `retry-after`.
     """
 
     status: int
@@ -88,7 +90,7 @@ def object_of(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def without_numbers(name: str) -> str:
-    """Return the name of a field without the places in lists."""
+    """Return the name of a field without indices: `messages.content` for `messages[0].content[1]`."""
     return _NUMBER.sub("", name)
 
 
@@ -99,11 +101,14 @@ def check_length(listed: list[Any], name: str) -> None:
 
 
 class Fields:
-    """The fields of a JSON object. One with the value null counts as absent.
+    """The fields of a JSON object. A field with the value null counts as absent.
+
+    Each method that returns a field also marks it as read. `unread` returns the names of the others, of which the
+    client is told in a header.
 
     Args:
         values: The object.
-        name: Its own name in errors, such as `messages[0]`; empty for the body.
+        name: The object's name in errors, such as `messages[0]`; empty for the body.
 
     Attributes:
         values: The object's values but null.
@@ -113,8 +118,9 @@ class Fields:
     def __init__(self, values: Mapping[str, Any], name: str = "") -> None:
         self.values = {name: value for name, value in values.items() if value is not None}
         self._name = name
-        self._known: set[str] = set()
+        self._read: set[str] = set()
         self.ignored: list[str] = []
+        # Objects inside this one.
         self._parts: list[Fields] = []
 
     def field_name(self, field: str) -> str:
@@ -122,8 +128,8 @@ class Fields:
         return ".".join(filter(None, (self._name, field)))
 
     def raw_value(self, field: str, default: Any = None) -> Any:
-        """Return a value as it is."""
-        self._known.add(field)
+        """Return a value of any type."""
+        self._read.add(field)
         return self.values.get(field, default)
 
     def read_text(self, field: str, default: str | None = None) -> str:
@@ -144,14 +150,14 @@ class Fields:
         return self.inner(self._of_kind(field, dict, {}, "an object"), field)
 
     def inner(self, value: Any, path: str) -> "Fields":
-        """Return an object inside this one, by its path from here; its unread fields are unread here too."""
-        made = Fields(object_of(value, self.field_name(path)), self.field_name(path))
-        self._parts.append(made)
-        return made
+        """Return the fields of an object inside this one, by its path from here; `unread` names theirs too."""
+        fields = Fields(object_of(value, self.field_name(path)), self.field_name(path))
+        self._parts.append(fields)
+        return fields
 
     def inners(self, field: str) -> "list[Fields]":
         """Return a list of objects; empty where it is absent."""
-        return [self.inner(each, f"{field}[{at}]") for at, each in enumerate(self.items(field))]
+        return [self.inner(value, f"{field}[{index}]") for index, value in enumerate(self.items(field))]
 
     def read_integer(self, field: str, low: int, high: int) -> int | None:
         """Return a whole number; None where it is absent."""
@@ -170,7 +176,6 @@ class Fields:
         listed = [given] if isinstance(given, str) else given
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
             raise wrong(self.field_name(field), "must be a text, or a list of texts.")
-        # Each token of the reply is searched for all of them.
         if len(listed) > MAX_STOPS:
             raise wrong(self.field_name(field), f"may have at most {MAX_STOPS} texts.")
         if any(len(each) > MAX_STOP_CHARACTERS for each in listed):
@@ -197,12 +202,13 @@ class Fields:
                 raise unsupported(self.field_name(name), why)
 
     def unread(self) -> tuple[str, ...]:
-        """Return the names of the fields that had no effect, also inside objects; items of a list have no number."""
-        own = {*self.ignored, *(self.values.keys() - self._known)}
-        names = {without_numbers(self.field_name(field)) for field in own}
+        """Return the names of the fields that had no effect, also inside objects, without indices; sorted."""
+        fields = {*self.ignored, *(self.values.keys() - self._read)}
+        names = {without_numbers(self.field_name(field)) for field in fields}
         return tuple(sorted(names.union(*(part.unread() for part in self._parts))))
 
     def _of_kind[T](self, field: str, kind: type[T], default: T | None, label: str) -> T:
+        """Return a field's value if it has a type; `label` names the type in the error."""
         value = self.raw_value(field, default)
         if not isinstance(value, kind):
             raise wrong(self.field_name(field), f"must be {label}.")

@@ -1,6 +1,6 @@
-"""The protocol of an API, which reads requests and writes replies and errors in its own form.
+"""What each API implements: `Interface` reads requests, and `ReplyFormat` writes the replies to one request.
 
-OpenAI's three interfaces share how they read the common fields and write usage; that is here too.
+Here is also what several of OpenAI's three interfaces share: fields of requests, and the counters (`usage`).
 """
 
 import json
@@ -14,7 +14,7 @@ from rdchat.server.interfaces.reply_request import EFFORTS, Choice, Delta, Reply
 
 
 class ReplyFormat(Protocol):
-    """Writes the replies to one request, at once or as server-sent events."""
+    """Writes the replies to one request: all at once, or as server-sent events (lines of text) one after another."""
 
     def complete(self, choices: Sequence[Choice]) -> dict[str, Any]:
         """Return the body with all replies."""
@@ -66,7 +66,7 @@ def read_effort(fields: Fields, field: str) -> str:
 
 
 def read_openai(fields: Fields) -> dict[str, Any]:
-    """Read what both interfaces have; return it as fields of `ReplyRequest`."""
+    """Read what `/v1/chat/completions` and `/v1/completions` share; return it as fields of `ReplyRequest`."""
     common = read_common(fields, "stop")
     fields.refuse("a token's chance cannot be changed.", "logit_bias")
     include_usage = fields.part("stream_options").flag("include_usage")
@@ -74,18 +74,20 @@ def read_openai(fields: Fields) -> dict[str, Any]:
 
 
 class OpenAIInterface:
-    """Pings are comments, which OpenAI's clients ignore."""
+    """What OpenAI's interfaces share: a ping is a comment, which their clients ignore."""
 
     ping = ": please wait\n\n"
 
 
 class OpenAIFormat:
-    """The replies to one request, with the counters last.
+    """Writes the replies to one request of `/v1/chat/completions` or `/v1/completions`.
+
+    A stream is a list of chunks: JSON objects with the new text of one reply each.
 
     Attributes:
-        id_prefix: The beginning of the reply's id.
-        kind: `object` of a complete answer.
-        chunk_kind: `object` of a chunk.
+        id_prefix: The beginning of the answer's id.
+        kind: The field `object` of a complete answer.
+        chunk_kind: The field `object` of a chunk.
     """
 
     id_prefix: ClassVar[str]
@@ -109,31 +111,32 @@ class OpenAIFormat:
         return ""
 
     def end(self, choices: Sequence[Choice]) -> str:
-        """Return the counters, if they are requested, and the mark of the end."""
+        """Return the counters, if they are requested, and the end mark."""
         usage = (
             event(self._head | {"choices": [], "usage": self._usage(choices)}) if self._request.include_usage else ""
         )
         return usage + event("[DONE]")
 
     def fail(self, error: ApiError) -> str:
-        """Return the event for a failure; the clients raise it."""
+        """Return the event for a failure, which OpenAI's clients raise as an error."""
         return event(error.openai())
 
     def _usage(self, choices: Sequence[Choice]) -> dict[str, Any]:
         """Return the counters: each prompt counts once, whatever the number of its replies."""
-        first = [choice.last.statistics for choice in choices if choice.index % self._request.choices == 0]
-        prompt = sum(one.prompt_tokens for one in first)
+        first_replies = [choice.last.statistics for choice in choices if choice.index % self._request.choices == 0]
+        prompt = sum(statistics.prompt_tokens for statistics in first_replies)
         completion = sum(len(choice.last.token_ids) for choice in choices)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "completion_tokens_details": {"reasoning_tokens": sum(choice.thought_tokens for choice in choices)},
-            "prompt_tokens_details": {"cached_tokens": sum(one.cached_prompt_tokens for one in first)},
+            "prompt_tokens_details": {"cached_tokens": sum(each.cached_prompt_tokens for each in first_replies)},
             "rdchat": drafting_usage(choices),
         }
 
     def _chunk(self, choice: dict[str, Any]) -> str:
+        """Return the event of a chunk; where counters are requested, each chunk must have the field."""
         usage = {"usage": None} if self._request.include_usage else {}
         return event(self._head | {"choices": [choice]} | usage)
 

@@ -1,4 +1,8 @@
-"""A client's request and the parts of its reply, in one form for all interfaces."""
+"""A client's request and the parts of its replies, in one form for all interfaces.
+
+An interface reads its JSON into a `ReplyRequest`. `ReplyParts` makes the parts of one reply from the engine's events,
+and the interface writes them in its own form.
+"""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -33,8 +37,9 @@ from rdchat.server.interfaces.client_tools import call_of, for_template
 from rdchat.server.interfaces.fields import ApiError, Fields, unsupported, wrong
 
 MAX_TOKENS = 2**31 - 1
+# Clients mean the best token alone by a top-p of 0, and `SamplingParams` wants one above 0.
 _BEST_TOKEN = 1e-9
-"""A top-p that keeps the best token alone, as 0 means it; above 0, as `SamplingParams` wants it."""
+# OpenAI's words for how much to think.
 EFFORTS = {
     "none": ThinkingChoice.OFF,
     **dict.fromkeys(("minimal", "low"), ThinkingChoice.LOW),
@@ -76,15 +81,15 @@ class ReplyRequest:
         include_usage: Whether a stream ends with the counters, as OpenAI's clients may ask.
         tools: Tools in OpenAI's form.
         one_call: Whether a reply has at most one tool call.
-        shape: Format of the answer; that of a forced tool call is a part of it.
+        shape: Format of the answer; a tool call that the client insists on is a format too. None for any text.
         top_log_probs: See `GenerationRequest.top_log_probs`.
         effort: How much to think: one of OpenAI's values, or "on"; empty leaves it to the model.
         thinking_tokens: See `GenerationRequest.thinking_tokens`.
         show_thoughts: Whether thoughts are sent besides the answer.
         token_ids: Whether the token ids of each reply are sent.
-        seal_thoughts: Whether thoughts are sent in a form that a client sends back unread, too.
-        keep_items: Whether a client may refer to the parts of the reply later.
-        repeated: Fields that the reply repeats.
+        seal_thoughts: Whether thoughts are also sent as `encrypted_content`, which a client sends back unread.
+        keep_items: Whether a later request may name the items of the reply by their ids.
+        repeated: Fields that the response repeats.
         ignored: Names of the request's fields without an effect.
     """
 
@@ -109,11 +114,6 @@ class ReplyRequest:
     ignored: tuple[str, ...] = ()
 
     @property
-    def raw(self) -> bool:
-        """Whether the prompts are texts, and the replies go out as they are."""
-        return self.prompts[0].text is not None
-
-    @property
     def replies(self) -> int:
         """Number of replies to all prompts."""
         return len(self.prompts) * self.choices
@@ -125,16 +125,16 @@ class ReplyRequest:
         return [image for image in sent if isinstance(image, SentImage)]
 
     def without_effect(self, info: ModelInfo | None) -> list[str]:
-        """Return the names of fields without an effect on a model, those of images too where it does not see."""
+        """Return the names of fields without an effect, those of images too where the model sees none."""
         unseen = [] if info is None or info.sees else self.images
-        return [*self.ignored, *sorted({each.field for each in unseen})]
+        return [*self.ignored, *sorted({image.field for image in unseen})]
 
     def filled(self, info: ModelInfo) -> "ReplyRequest":
         """Return the request with the model's sampling values where the client gave none."""
         return replace(self, sampling=asdict(info.sampling.params) | dict(self.sampling))
 
     def ids_of(self, choice: "Choice") -> dict[str, Any]:
-        """Return the token ids of a reply, if they are requested, as vLLM names them."""
+        """Return the field with the token ids of a reply, named as vLLM does; empty if it is not requested."""
         return {"token_ids": list(choice.last.token_ids)} if self.token_ids else {}
 
     def request(self, index: int, info: ModelInfo, draft: DraftSettings, partition: str) -> GenerationRequest:
@@ -154,14 +154,15 @@ class ReplyRequest:
         prompt = self.prompts[prompt_index]
         if self.tools and info.tool_markers is None and not self.shape:
             raise unsupported("tools", f"{info.name} is a base model, which calls a tool only where it must.")
-        limit = {"max_tokens": info.context_length} | dict(self.sampling)
+        # Without a limit of the client, the context is the limit.
+        sampling = {"max_tokens": info.context_length} | dict(self.sampling)
         return GenerationRequest(
             prompt.messages,
-            replace(info.sampling.params, **limit),
+            replace(info.sampling.params, **sampling),
             reply_seed(self.seed, prompt.turns, sibling),
             draft=draft,
             continue_last=prompt.is_continued,
-            thinking=self._thinking(info),
+            thinking=self._thinking_choice(info),
             thinking_tokens=self.thinking_tokens,
             text=prompt.text,
             tools=for_template(self.tools) if self.tools else "",
@@ -171,13 +172,15 @@ class ReplyRequest:
             image_cap=max((each.cap for each in self.images), key=[*ImageCap].index, default=ImageCap.MEDIUM),
         )
 
-    def _thinking(self, info: ModelInfo) -> ThinkingChoice | None:
-        """Return the model's nearest choice; None where it has none, or the client left it open."""
+    def _thinking_choice(self, info: ModelInfo) -> ThinkingChoice | None:
+        """Return the model's choice nearest to the effort; None where it has none, or the client left it open."""
         if not self.effort:
             return None
-        requested = EFFORTS.get(self.effort, ThinkingChoice.ON)
-        near = (requested, *(() if requested is ThinkingChoice.OFF else (ThinkingChoice.ON, ThinkingChoice.MEDIUM)))
-        return next((each for each in near if each in info.thinking), None)
+        choices = [EFFORTS.get(self.effort, ThinkingChoice.ON)]
+        if choices != [ThinkingChoice.OFF]:
+            # A model that thinks has a switch or levels.
+            choices += [ThinkingChoice.ON, ThinkingChoice.MEDIUM]
+        return next((choice for choice in choices if choice in info.thinking), None)
 
 
 @dataclass(slots=True)
@@ -185,8 +188,9 @@ class Choice:
     """One reply to a request, while it is written and when it has ended.
 
     Attributes:
+        index: Its number among all replies to the request.
         seed: Seed of this reply.
-        tokens: Tokens of the reply, if log-probabilities are requested.
+        tokens: Tokens of the reply, if log-probabilities are requested; empty otherwise.
         thought_tokens: Number of tokens of the thought, with its markers.
         end: End of the reply; None while it is written.
     """
@@ -202,7 +206,7 @@ class Choice:
 
     @property
     def last(self) -> ReplyEnd:
-        """Its last event; it must have ended."""
+        """Its last event. Only a reply that has ended has one."""
         assert self.end is not None
         return self.end
 
@@ -215,7 +219,7 @@ class Choice:
         return [(call.call_id or short_id(f"{reply_id}/{self.index}/{at}"), call) for at, call in enumerate(self.calls)]
 
     def listed(self) -> list[TokenEvent]:
-        """Return the tokens whose text the client has: without a final EOS, and without what a stop string cuts."""
+        """Return the tokens whose text the client gets: not a final EOS, and not those that a stop string cut off."""
         count = len(self.last.token_ids) - (self.finish_reason is FinishReason.EOS)
         return [token for token in self.tokens if token.index < count]
 
@@ -236,11 +240,16 @@ class Delta:
 
 
 Part = PrefillProgress | Delta | tuple[Choice, Delta]
-"""How far a prompt is read; more text of a reply; or a reply that has ended, with the rest of its text."""
+"""One part of the replies: how far a prompt is read, more text of a reply, or a reply that has ended with its last
+text.
+"""
 
 
 class ReplyParts:
-    """Makes the parts of one reply.
+    """Makes the parts of one reply from the engine's events.
+
+    The engine splits the text of each token into pieces: thought, answer, and the marks around a thought. Only at the
+    end is it certain what was a thought and what a call; what a stream has sent by then stays.
 
     Args:
         index: Index of the reply among those to the request.
@@ -251,79 +260,82 @@ class ReplyParts:
     def __init__(self, index: int, request: ReplyRequest, seed: int) -> None:
         self._request = request
         self._choice = Choice(index, seed)
-        # A call comes as JSON, so nothing is sent before its end.
+        # With both, the answer may be the JSON of a call, so its text is not sent before the end.
         self._may_be_call = request.shape is not None and bool(request.tools)
-        # Thought and answer that the client has, and whether another thought has begun since.
-        self._thought = ""
-        self._answer = ""
-        self._is_next = False
-        # Tokens whose log-probabilities were sent.
-        self._sent = 0
-        # Where the text of each token begins, and where that of the last one ends.
-        self._starts = [0]
-        # Ranges of the text that are thoughts or marks of thoughts.
-        self._thinking = list[tuple[int, int]]()
-        # Characters of all pieces so far; some text may be held back.
+        # Thought and answer that were sent, and whether a mark has ended the thought since.
+        self._sent_thought = ""
+        self._sent_answer = ""
+        self._thought_ended = False
+        # Number of tokens whose log-probabilities were sent.
+        self._sent_tokens = 0
+        # Offset in the reply's text at which each token begins, and the end of the last one.
+        self._token_starts = [0]
+        # Ranges of the reply's text that are thoughts or their marks.
+        self._thought_ranges = list[tuple[int, int]]()
+        # Characters of all pieces so far; the pieces may be behind the tokens.
         self._length = 0
 
     def take_events(self, batch: Sequence[GenerationEvent]) -> list[Part]:
-        """Return what a client gets for some events."""
-        # Nothing is sent before an image that may be refused.
-        read = [event for event in batch if isinstance(event, PrefillProgress) and not event.images]
+        """Return the parts for events of the reply, in order; the last batch ends with a `ReplyEnd`."""
+        # Progress begins a stream, so there is none while an image may still be refused.
+        progress = [event for event in batch if isinstance(event, PrefillProgress) and not event.images]
         tokens = [event for event in batch if isinstance(event, TokenEvent)]
         if self._request.top_log_probs is not None:
             self._choice.tokens += tokens
         thought = ""
         answer = ""
         for token in tokens:
-            self._starts.append(self._starts[-1] + len(token.text))
+            self._token_starts.append(self._token_starts[-1] + len(token.text))
             for piece in token.pieces:
                 if piece.is_thought or piece.is_mark:
-                    self._thinking.append((self._length, self._length + len(piece.text)))
+                    self._thought_ranges.append((self._length, self._length + len(piece.text)))
                 self._length += len(piece.text)
                 if piece.is_mark:
-                    self._is_next = bool(self._thought + thought)
+                    self._thought_ended = bool(self._sent_thought + thought)
                 elif piece.is_thought:
-                    thought += "\n\n" * self._is_next + piece.text
-                    self._is_next = False
+                    # Two thoughts are one text for a client.
+                    thought += f"\n\n{piece.text}" if self._thought_ended else piece.text
+                    self._thought_ended = False
                 else:
                     answer += piece.text
         if self._may_be_call:
             thought = ""
             answer = ""
-        self._thought += thought
-        self._answer += answer
+        self._sent_thought += thought
+        self._sent_answer += answer
         if isinstance(end := batch[-1], ReplyEnd):
-            return [*read, self._finish(end, thought, answer)]
-        listed = self._tokens_with_text() if thought or answer else ()
-        self._sent += len(listed)
-        return [*read, self._delta(thought, answer, listed)]
+            return [*progress, self._finish(end, thought, answer)]
+        to_send = self._tokens_with_text() if thought or answer else ()
+        self._sent_tokens += len(to_send)
+        return [*progress, self._delta(thought, answer, to_send)]
 
     def _tokens_with_text(self) -> Sequence[TokenEvent]:
         """Return the tokens to send, without the last ones that have no text yet: one may be the end of the reply."""
         count = len(self._choice.tokens)
-        while count > self._sent and not self._choice.tokens[count - 1].text:
+        while count > self._sent_tokens and not self._choice.tokens[count - 1].text:
             count -= 1
-        return self._choice.tokens[self._sent : count]
+        return self._choice.tokens[self._sent_tokens : count]
 
     def _finish(self, end: ReplyEnd, thought: str, answer: str) -> Part:
+        """Return the complete reply and its last text: `thought` and `answer` of the last events, and what is left."""
         choice = self._choice
         parts = end.told
         choice.end = end
         choice.thought = parts.thought
         choice.answer = parts.answer
         if choice.thought:
-            starts = self._starts[: len(end.token_ids)]
-            counts = (bisect_left(starts, last) - bisect_left(starts, first) for first, last in self._thinking)
-            choice.thought_tokens = sum(counts)
+            # A token belongs to the thought if its text begins in one of the ranges.
+            starts = self._token_starts[: len(end.token_ids)]
+            for first, last in self._thought_ranges:
+                choice.thought_tokens += bisect_left(starts, last) - bisect_left(starts, first)
         choice.calls = end.tool_calls[:1] if self._request.one_call else end.tool_calls
         if self._may_be_call and (call := call_of(choice.answer, self._request.tools)):
             choice.calls = call
             choice.answer = ""
         tail = self._delta(
-            thought + _rest(choice.thought, self._thought),
-            answer + _rest(choice.answer, self._answer),
-            choice.listed()[self._sent :],
+            thought + _rest(choice.thought, self._sent_thought),
+            answer + _rest(choice.answer, self._sent_answer),
+            choice.listed()[self._sent_tokens :],
         )
         if not self._request.show_thoughts:
             choice.thought = ""
@@ -334,12 +346,15 @@ class ReplyParts:
 
 
 def _rest(text: str, sent: str) -> str:
-    """Return what of a whole text was not sent; a thought that became the answer stays as it was sent."""
+    """Return what of a complete text was not sent; empty where it does not begin with what was sent.
+
+    That happens where the end shows that a thought was the answer: what was sent stays as it is.
+    """
     return text.removeprefix(sent) if text.startswith(sent) else ""
 
 
 def drafting_usage(choices: Sequence[Choice]) -> dict[str, Any]:
-    """Return what drafting did for a request, our own addition to its usage.
+    """Return the counters of drafting for the replies to a request: the field `rdchat`, our own, in its usage.
 
     `mode` is that of the first reply. `drafted` and `accepted` count tokens, `target_calls` the decode calls of the
     model, and `cached_tokens` the prompt tokens that were in a KV cache already. `tokens_per_second` leaves out the
@@ -366,12 +381,12 @@ def read_common(fields: Fields, stop_field: str) -> dict[str, Any]:
 
     Args:
         fields: The request.
-        stop_field: Name of the texts that end a reply.
+        stop_field: Name of the field with the texts that end a reply.
     """
     for name in ("messages", "input"):
         fields.ignored += notes_in(fields.values.get(name), name)
     seed = fields.read_integer("seed", -(2**63), 2**64 - 1)
-    # As vLLM and as Qwen's API name it.
+    # As vLLM and Qwen's API name it; the first one counts.
     limits = [fields.read_integer(name, -1, MAX_TOKENS) for name in ("thinking_token_budget", "thinking_budget")]
     return {
         "model": fields.read_text("model", ""),
@@ -392,10 +407,12 @@ def _read_sampling(fields: Fields) -> dict[str, Any]:
         given["top_k"] = max(top_k, 0)
     if given.get("top_p") == 0:
         given["top_p"] = _BEST_TOKEN
+    # The APIs have several names for the longest reply; the first one that is there counts.
     names_of_limit = ("max_completion_tokens", "max_output_tokens", "max_tokens")
     limits = {name: fields.read_integer(name, -1, MAX_TOKENS) for name in names_of_limit}
-    if 0 in limits.values():
-        raise wrong(min(limits, key=lambda name: limits[name] != 0), "must be at least 1, or -1 for no limit.")
+    for name, each in limits.items():
+        if each == 0:
+            raise wrong(name, "must be at least 1, or -1 for no limit.")
     limit = next((each for each in limits.values() if each is not None), -1)
     for name, value in given.items():
         try:
@@ -406,7 +423,10 @@ def _read_sampling(fields: Fields) -> dict[str, Any]:
 
 
 def read_thinking(fields: Fields, effort: str) -> str:
-    """Return how much to think: `effort`, unless clients switch it on or off by one of its other names."""
+    """Return how much to think: `effort`, unless the client switches thinking on or off by another field.
+
+    These fields come from chat templates, and clients of local servers send them.
+    """
     template = fields.part("chat_template_kwargs")
     switches = [(fields, "enable_thinking"), (template, "enable_thinking"), (template, "thinking")]
     given = [each.flag(name) for each, name in switches if each.raw_value(name) is not None]

@@ -1,6 +1,8 @@
-"""OpenAI's `/v1/responses`. No response is stored: each request has its whole conversation.
+"""OpenAI's `/v1/responses`. No response is stored: each request brings its whole conversation.
 
-A client may name items of the last responses, which are in memory, and may send a thought back sealed.
+Requests and responses are lists of items: messages, thoughts (`reasoning`), calls and their outputs. A client may name
+an item of one of the last responses by its id instead of sending it; these are in memory. It may send a thought back as
+`encrypted_content`, a text that clients do not read.
 """
 
 import json
@@ -29,13 +31,15 @@ from rdchat.server.interfaces.reply_request import (
     read_thinking,
 )
 
-# Characters of all items together, as JSON.
+# Most characters of all stored items together, as JSON.
 MAX_STORED = 4 * 2**20
+# Begins each `encrypted_content` of ours.
 _SEAL = "rdchat:"
-# Kind of an item's text.
+# Types of items with text, and the type of that text.
 _TEXTS = {"reasoning": "reasoning_text", "message": "output_text"}
-# The beginning of an item's id.
+# The beginning of an item's id, by its type.
 _IDS = {"reasoning": "rs", "message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
+# Values of `include` that have an effect.
 _LOG_PROBS = "message.output_text.logprobs"
 _SEALED = "reasoning.encrypted_content"
 # What a response repeats of its request, with the values of a request that leaves them out.
@@ -48,7 +52,7 @@ _REPEATED: dict[str, Any] = {
     "text": {"format": {"type": "text"}},
     "tool_choice": "auto",
 }
-# Sampling values, where the model is not known.
+# Sampling values that a response repeats, where neither the request nor a model gives them.
 _SAMPLING = {"temperature": 1.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 # Fields that the Open Responses specification wants in each response.
 _FIXED = {
@@ -61,14 +65,14 @@ _FIXED = {
 
 
 class StoredItems:
-    """The items of the last responses, in memory, for the clients with the server's one key."""
+    """The items of the last responses, in memory. All clients have the server's one key, so all may name them."""
 
     def __init__(self) -> None:
         self._items: dict[str, str] = {}
         self._size = 0
 
     def add_item(self, item: dict[str, Any]) -> None:
-        """Keep a copy of an item; the oldest ones go where they are too many."""
+        """Keep a copy of an item; the oldest ones go when all of them are too long."""
         self._items[item["id"]] = json.dumps(item)
         self._size += len(self._items[item["id"]])
         while self._size > MAX_STORED:
@@ -105,7 +109,11 @@ def unsealed(item: Fields) -> str:
 
 
 class ResponseFormat:
-    """Writes the one response to a request, as output items one after another if it is streamed."""
+    """Writes the one response to a request.
+
+    The response has a list of items. A stream opens and closes them one after another, and ends with the whole
+    response; so a complete response is written by going through the same steps.
+    """
 
     def __init__(self, request: ReplyRequest, model: str, reply_id: str, stored_items: StoredItems) -> None:
         self._request = request
@@ -118,14 +126,16 @@ class ResponseFormat:
             "model": model,
         }
         sampling = {name: request.sampling.get(name, usual) for name, usual in _SAMPLING.items()}
-        likely = {"top_logprobs": request.top_log_probs or 0}
-        self._head = head | _FIXED | sampling | likely | dict(request.repeated)
+        top = {"top_logprobs": request.top_log_probs or 0}
+        self._head = head | _FIXED | sampling | top | dict(request.repeated)
+        # Numbers of the events.
         self._numbers = count()
         self._begun = False
-        # The last item may be open.
+        # The items so far; the last one may be open.
         self._output: list[dict[str, Any]] = []
         # The part with the text of the last item that has text.
         self._part: dict[str, Any] = {}
+        # Fields that the response has at its end.
         self._ending: dict[str, Any] = {}
 
     def complete(self, choices: Sequence[Choice]) -> dict[str, Any]:
@@ -133,7 +143,7 @@ class ResponseFormat:
         self.finish(choice, Delta(choice.index, choice.thought, choice.answer, tuple(choice.listed())))
         return self._response(**self._ending)
 
-    def begin(self, prompt: PrefillProgress | None = None) -> str:  # noqa: ARG002  nothing says how far a prompt is
+    def begin(self, prompt: PrefillProgress | None = None) -> str:  # noqa: ARG002  no event of this API has progress
         """Return the events before all text; nothing for later progress."""
         if self._begun:
             return ""
@@ -145,19 +155,19 @@ class ResponseFormat:
         """Return the events for more text."""
         text = ""
         if delta.thought:
-            text += self._open("reasoning", summary=[], content=[]) + self._add(delta.thought)
+            text += self._open_item("reasoning", summary=[], content=[]) + self._add_text(delta.thought)
         if delta.answer:
-            text += self._open("message", role="assistant", content=[])
-            text += self._add(delta.answer, logprobs=log_probs(delta.tokens)["content"])
+            text += self._open_item("message", role="assistant", content=[])
+            text += self._add_text(delta.answer, logprobs=log_probs(delta.tokens)["content"])
         return text
 
     def finish(self, choice: Choice, tail: Delta) -> str:
         """Return the rest of the text, and the tool calls."""
         is_cut = finish_of(choice) == "length"
         status = "incomplete" if is_cut else "completed"
-        text = self.delta(tail) + self._close(status)
+        text = self.delta(tail) + self._close_item(status)
         for call_id, call in choice.named_calls(self._reply_id):
-            text += self._call(call, call_id)
+            text += self._call_item(call, call_id)
         self._ending = {"status": status, "usage": _usage(choice)} | self._request.ids_of(choice)
         if is_cut:
             self._ending["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -174,11 +184,12 @@ class ResponseFormat:
         """Return the events for a failure, with what was written before."""
         named = error.openai()["error"]
         failure = {"code": named["code"] or named["type"], "message": named["message"]}
-        text = self.begin() + self._close("incomplete")
+        text = self.begin() + self._close_item("incomplete")
         text += self._event("response.failed", response=self._response(status="failed", error=failure))
         return text + event("[DONE]")
 
-    def _call(self, call: ToolCall, call_id: str) -> str:
+    def _call_item(self, call: ToolCall, call_id: str) -> str:
+        """Return the events of a call, as an item of its own."""
         tool = origin_of(call, self._request.tools)
         kind = "function_call"
         field = "arguments"
@@ -189,25 +200,25 @@ class ResponseFormat:
             given = input_of(call)
         namespace = tool.get("namespace", "")
         named = {"name": call.name.removeprefix(namespace)} | ({"namespace": namespace} if namespace else {})
-        text = self._open(kind, call_id=call_id, **named, **{field: ""})
+        text = self._open_item(kind, call_id=call_id, **named, **{field: ""})
         self._output[-1][field] = given
         event_of = f"response.{kind}_{field}"
         text += self._item_event(f"{event_of}.delta", delta=given)
         text += self._item_event(f"{event_of}.done", name=named["name"], **{field: given})
-        return text + self._close()
+        return text + self._close_item()
 
-    def _open(self, kind: str, **fields: Any) -> str:
-        """Begin an item, unless one for texts of its kind is open."""
+    def _open_item(self, kind: str, **fields: Any) -> str:
+        """Open an item with some fields, unless one of its type is open."""
         last = self._output[-1] if self._output else {}
         if last.get("status") == "in_progress" and last["type"] == kind:
             return ""
-        closed = self._close()
+        closed = self._close_item()
         item_id = f"{_IDS[kind]}_{self._reply_id}{len(self._output):02}"
         self._output.append({"id": item_id, "type": kind, "status": "in_progress"} | fields)
         begun = self._event("response.output_item.added", **self._position, item=self._output[-1])
         if kind not in _TEXTS:
             return closed + begun
-        # A thought is its own summary. It stands in one place, since some clients show both.
+        # Where a summary is requested, it is the thought itself, and in no other field: some clients show both.
         in_summary = kind == "reasoning" and self._head["reasoning"]["summary"]
         self._part = {"type": "summary_text" if in_summary else _TEXTS[kind], "text": ""}
         if kind == "message":
@@ -215,15 +226,15 @@ class ResponseFormat:
         self._output[-1]["summary" if in_summary else "content"] = [self._part]
         return closed + begun + self._part_event("content_part.added", part=self._part)
 
-    def _add(self, text: str, **logged: Any) -> str:
+    def _add_text(self, text: str, **logged: Any) -> str:
         """Add text to the open item."""
         self._part["text"] += text
         if logged:
             self._part["logprobs"] += logged["logprobs"]
         return self._part_event(f"{self._part['type']}.delta", delta=text, **logged)
 
-    def _close(self, status: str = "completed") -> str:
-        """End the open item, if one is."""
+    def _close_item(self, status: str = "completed") -> str:
+        """Close the open item, if one is."""
         item = self._output[-1] if self._output else {}
         if item.get("status") != "in_progress":
             return ""
@@ -248,6 +259,7 @@ class ResponseFormat:
         return self._event(kind, item_id=self._output[-1]["id"], **self._position, **fields)
 
     def _part_event(self, kind: str, **fields: Any) -> str:
+        """Return an event of the open item's text; the names of a summary's events are different."""
         index = "content_index"
         if self._part["type"] == "summary_text":
             kind = f"reasoning_summary_{kind.partition('_')[2]}"
@@ -288,6 +300,7 @@ class Responses(OpenAIInterface):
         if limit is not None:
             common["thinking_tokens"] = limit
         tools = read_tools(fields)
+        # Here `reasoning` and `text` are objects or absent: `part` has refused anything else.
         repeated = {name: fields.raw_value(name, usual) for name, usual in _REPEATED.items()}
         for name in ("reasoning", "text"):
             repeated[name] = {field: repeated[name].get(field, usual) for field, usual in _REPEATED[name].items()}
@@ -307,10 +320,13 @@ class Responses(OpenAIInterface):
 
 
 def _read_log_probs(fields: Fields) -> int | None:
+    """Return how many likely tokens to name beside each token; None for no log-probabilities."""
     top = fields.read_integer("top_logprobs", 0, MAX_LOG_PROBS)
     included = fields.items("include")
     fields.ignored += [f"include.{each}" for each in included if each not in (_LOG_PROBS, _SEALED)]
-    return top or 0 if top or _LOG_PROBS in included else None
+    if top or _LOG_PROBS in included:
+        return top or 0
+    return None
 
 
 def _read_conversation(fields: Fields, stored_items: StoredItems) -> Iterator[ChatMessage]:
@@ -330,7 +346,7 @@ def _read_conversation(fields: Fields, stored_items: StoredItems) -> Iterator[Ch
 
 
 def _joined(reply: Sequence[ChatMessage], ignored: list[str]) -> Iterator[ChatMessage]:
-    """Yield the items of a reply as one message. Thoughts without an answer make no message, and count as ignored."""
+    """Yield neighbouring items of the assistant as one message; thoughts alone make none, and count as ignored."""
     content = "\n".join(each.content for each in reply if each.content)
     calls = tuple(call for each in reply for call in each.tool_calls)
     thought = "\n".join(each.thought for each in reply if each.thought)
@@ -350,8 +366,10 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
             return read_message(item, last=last)
         # Calls of a client's own tools, such as Codex's patches and its shell, whatever their type is called.
         case _ if kind.endswith("_call") and item.raw_value("call_id") is not None:
-            text = json.dumps({"input": item.read_text("input")}) if item.raw_value("input") is not None else None
-            given = text or arguments_of(item.raw_value("arguments") or item.raw_value("action"))
+            if item.raw_value("input") is None:
+                given = arguments_of(item.raw_value("arguments") or item.raw_value("action"))
+            else:
+                given = json.dumps({"input": item.read_text("input")})
             name = item.read_text("namespace", "") + item.read_text("name", kind.removesuffix("_call"))
             return ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall(name, given, item.read_text("call_id")),))
         case _ if kind.endswith("_call_output"):
@@ -360,7 +378,7 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
         case "reasoning":
             texts = [thought_of(item.items(name)) for name in ("content", "summary")]
             texts.append(unsealed(item))
-            # One thought in several fields is one.
+            # One thought in several fields counts once.
             return ChatMessage(Role.ASSISTANT, "", thought="\n".join(dict.fromkeys(filter(None, texts))))
     fields.ignored.append(f"input.{kind}")
     return None
@@ -368,13 +386,13 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
 
 def _usage(choice: Choice) -> dict[str, Any]:
     """Return the counters of a response."""
-    one = choice.last.statistics
+    statistics = choice.last.statistics
     written = len(choice.last.token_ids)
     return {
-        "input_tokens": one.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": one.cached_prompt_tokens, "cache_write_tokens": 0},
+        "input_tokens": statistics.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": statistics.cached_prompt_tokens, "cache_write_tokens": 0},
         "output_tokens": written,
         "output_tokens_details": {"reasoning_tokens": choice.thought_tokens},
-        "total_tokens": one.prompt_tokens + written,
+        "total_tokens": statistics.prompt_tokens + written,
         "rdchat": drafting_usage([choice]),
     }
