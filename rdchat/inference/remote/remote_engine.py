@@ -1,6 +1,7 @@
-"""The engine for models that a remote server runs, and the requests that it writes for OpenAI's chat completions.
+"""The engine for models that a remote server runs: their list, and requests in the form of OpenAI's chat completions.
 
-The tokenizer of such a model is not here, so its tokens are estimated by the kinds of a text's characters.
+`remote_reply` reads the replies. The tokenizer of such a model is on the server, so a text's number of tokens is only
+estimated here, by the kinds of its characters. No MLX.
 """
 
 import json
@@ -45,22 +46,27 @@ from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_connection import Connection
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, find_server, key_of
 
-# What is usually one token: a short word or a part of a longer one, a sign or two, a run of spaces. All bounded.
+# What is usually one token of ASCII text: a short word or a part of a longer one, one or two signs, a run of spaces.
+# All repetitions are bounded, so the search takes no longer for hostile texts.
 _PIECE = re.compile(r"[A-Z]?[a-z]{1,6}|[A-Z]{1,3}|[!-/:-@\[-`{-~]{1,2}|[ \t]{2,16}")
-# Half of the tokenizers take each digit alone, the others three together.
+# Tokens of a digit: half of the tokenizers take each digit alone, the others three together.
 _DIGIT = 0.65
-# Of letters beyond ASCII: between 0.17 (o200k's Chinese) and 0.8 (a small vocabulary's Korean) for each byte.
+# Tokens of a byte of other characters: between 0.17 (o200k's Chinese) and 0.8 (a small vocabulary's Korean).
 _BYTE = 0.33
 # The rest of a longer text counts as its beginning does.
 _READ_CHARACTERS = 1_000_000
+# Limits of a server's list.
 _MAX_MODELS = 1000
 _LONGEST_NAME = 300
+# Tokens of a chat template around each message.
 _MESSAGE_TOKENS = 4
 # An image takes Gemma 256 tokens and Claude up to 1,600.
 _IMAGE_TOKENS = 1000
-# As vLLM, LM Studio and OpenRouter name it.
+# Fields with a model's context, as OpenRouter, vLLM and LM Studio name it.
 _LENGTHS = ("context_length", "max_model_len", "max_context_length")
+# OpenAI's `reasoning_effort`; the other choices have the same names there.
 _EFFORTS = {ThinkingChoice.OFF: "none", ThinkingChoice.ON: "medium"}
+# Some servers take a seed of 31 bits only.
 _MAX_SEED = 2**31
 # The longest side of an image in pixels, and OpenAI's name of it.
 _DRAWN = {ImageCap.SMALL: (512, "low"), ImageCap.MEDIUM: (1024, "auto"), ImageCap.FULL: (2048, "high")}
@@ -73,8 +79,8 @@ def estimated_tokens(text: str) -> int:
     """Return about how many tokens a text has; it is seldom off by more than a factor of two."""
     read = text[:_READ_CHARACTERS]
     digits = sum(map(read.count, "0123456789"))
-    letters = len(read.encode("utf-8", "replace")) - len(read.encode("ascii", "ignore"))
-    tokens = sum(1 for _ in _PIECE.finditer(read)) + _DIGIT * digits + _BYTE * letters
+    other_bytes = len(read.encode("utf-8", "replace")) - len(read.encode("ascii", "ignore"))
+    tokens = sum(1 for _ in _PIECE.finditer(read)) + _DIGIT * digits + _BYTE * other_bytes
     return round(tokens * len(text) / max(len(read), 1))
 
 
@@ -124,6 +130,7 @@ def ask_servers(servers: Iterable[RemoteServer]) -> tuple[ServerState, ...]:
 
 
 def _model(listed: dict[str, Any]) -> RemoteModel | None:
+    """Return a model of a server's list; None where its name is of no use."""
     name = listed.get("id")
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
         return None
@@ -148,7 +155,7 @@ def _sees(listed: dict[str, Any]) -> bool:
 class RemoteEngine:
     """Implements `api.events.Engine` with one model of a remote server.
 
-    The server drafts and keeps caches as it likes, so there is nothing to choose, to measure or to keep here.
+    The server drafts and keeps caches as it likes, so many of the methods have nothing to do here.
 
     Args:
         servers: Returns the servers that the person added.
@@ -235,14 +242,15 @@ class RemoteEngine:
 
 
 def _info(server: RemoteServer, model: RemoteModel) -> ModelInfo:
+    """Return what the app knows of a model; sizes are 0, because the server does not say them."""
     path = Path(remote_address(server.name, model.name))
     sizes = (0, 0, 0, 0.0)
     return ModelInfo(
         model.name, path, "", "", server.address, model.context_length, *sizes,
         thinking=model.thinking, trained_for_tools=True, server=server.name, sees=model.sees,
-        # Calls come beside the text, which never has this character.
+        # Calls come in a field of their own, so the markers are a character that no text has.
         tool_markers=("\0", "\0"),
-        # Markers in the text of rdchat's server are plain text.
+        # rdchat's server sends thoughts in a field of their own; what looks like a marker in its text is text.
         token_markers=markers_among([""]) if model.is_rdchat else frozenset(),
     )  # fmt: skip
 
@@ -263,7 +271,7 @@ def chat_request(request: GenerationRequest, model: str, draw: Draw, *, is_rdcha
         raise ModelError("A remote model only answers chats, without log-probabilities.", "Choose a local model.")
     sampling = request.sampling
     neutral = SamplingParams()
-    # Some are not in OpenAI's API, so they are sent only where they change something.
+    # Values that are not in OpenAI's API may be refused, so they are sent only where they change something.
     changed: dict[str, Any] = {
         name: value for name in SAMPLING_NUMBERS if (value := getattr(sampling, name)) != getattr(neutral, name)
     }
@@ -296,7 +304,10 @@ def chat_request(request: GenerationRequest, model: str, draw: Draw, *, is_rdcha
 
 
 def _parts(message: ChatMessage, cap: ImageCap, draw: Draw) -> dict[str, Any]:
-    """Return the content of a message with images as a field; their files, and what is in them beside, stay here."""
+    """Return the field `content` of a message with images; empty for others.
+
+    An image is drawn anew, so that what a file has besides the picture, such as a place, is not sent.
+    """
     side, detail = _DRAWN[cap]
     parts = list[Any]()
     for (start, end), image in zip_longest(message.text_ranges, message.images):
@@ -309,7 +320,11 @@ def _parts(message: ChatMessage, cap: ImageCap, draw: Draw) -> dict[str, Any]:
 
 
 def _message(message: ChatMessage, *, is_continued: bool) -> dict[str, Any]:
-    """Return a message without the thoughts in its text: a server knows its own markers only."""
+    """Return a message for the server, without the thoughts in its text: the server knows other markers of thoughts.
+
+    Raises:
+        ModelError: If the message is to be continued and has nothing but a thought.
+    """
     content = message.content
     if message.answer is not None:
         if is_continued and not message.answer and content.strip():
@@ -327,6 +342,7 @@ def _message(message: ChatMessage, *, is_continued: bool) -> dict[str, Any]:
 
 
 def _format(shape: AnswerShape) -> dict[str, Any]:
+    """Return a shape as `response_format`."""
     if shape.kind is ShapeKind.JSON:
         return {"type": "json_object"}
     if shape.kind is ShapeKind.SCHEMA:

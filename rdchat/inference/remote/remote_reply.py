@@ -1,4 +1,8 @@
-"""A reply that a remote server writes: text, thoughts and calls of tools, in the forms of all servers."""
+"""A reply that a remote server writes: its text, thoughts and calls of tools, in the forms of all servers.
+
+`RemoteReply` turns the chunks of a stream into the events of `TokenIterator`. `_ReceivedReply` checks the chunks and
+joins them; `StreamedCalls` does that for calls. Much here exists because servers differ: a comment says what some do.
+"""
 
 import asyncio
 import time
@@ -34,19 +38,21 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.remote.server_connection import DONE, Connection
 
-# Some servers put a signature into an id.
+# Longest id of a call; some servers put a signature into it.
 _MAX_ID = 2**15
-# Fields with the text of a part, and those with a thought in a delta.
+# Fields with the text of a part of the content, and fields with a thought beside the content.
 _TEXT_FIELDS = ("text", "value", "content", "refusal", "summary", "thinking", "reasoning")
 _THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
 UNKNOWN_TOKEN = -1
 """The id in a `TokenEvent` whose text may be of any number of tokens."""
+# Counters from this on are not believed.
 _MAX_COUNT = 2**31
-# A server that writes more than a reply's tokens can have does not keep the limit.
+# A server that sends more characters than so many for each requested token, and some more, does not keep the limit.
 _TOKEN_CHARACTERS = 64
 _MORE_CHARACTERS = 100_000
+# Tokens per second that are believed.
 _SPEEDS = (1e-3, 1e6)
-# Names of these ends. A reply with another one is not complete: `error`, `content_filter`, and each server's own.
+# Values of `finish_reason`. With any other one a reply is not complete: `error`, `content_filter`, a server's own.
 _COMPLETE = (
     "stop", "tool_calls", "tool_call", "tool_use", "function_call", "stop_sequence", "end_turn", "eos", "eos_token",
     "complete",
@@ -61,7 +67,7 @@ def delta_texts(delta: dict[str, Any]) -> Iterator[tuple[str, bool]]:
 
     A part of the content without text is its type, such as `[image_url]`.
     """
-    # One thought under several names is one.
+    # Some servers send a thought under several names: it counts once.
     yield next(filter(None, (_text_in(delta.get(name)) for name in _THOUGHTS)), ""), True
     content = delta.get("content")
     for part in content if isinstance(content, list) else [content]:
@@ -81,7 +87,7 @@ def _text_in(value: object) -> str:
         case list():
             return "".join(map(_text_in, value))
         case dict():
-            # One text under several names is one.
+            # The same text under several names counts once.
             return "".join(dict.fromkeys(_text_in(value.get(name)) for name in _TEXT_FIELDS))
         case None | bool():
             return ""
@@ -90,10 +96,10 @@ def _text_in(value: object) -> str:
 
 @dataclass(slots=True)
 class _Call:
-    """A call in the making.
+    """A call of a tool, as far as it has come.
 
     Attributes:
-        is_complete: Whether all of it came at once.
+        is_complete: Whether its first piece had complete arguments.
     """
 
     call_id: str = ""
@@ -102,7 +108,7 @@ class _Call:
     is_complete: bool = False
 
     def is_other(self, call_id: str, name: str, arguments: str) -> bool:
-        """Return whether a piece with the same index, or without one, begins another call."""
+        """Return whether a piece that would continue this call begins another one instead."""
         if not name:
             return False
         if call_id and self.call_id:
@@ -111,28 +117,30 @@ class _Call:
         is_named_otherwise = self.name not in ("", name)
         return self.arguments.tell() > 0 and (is_named_otherwise or (self.is_complete and bool(arguments)))
 
-    def is_in(self, other: "_Call") -> bool:
-        """Return whether another call is this one, or more of it."""
+    def is_repeated_by(self, other: "_Call") -> bool:
+        """Return whether another call is this one again, perhaps with more arguments."""
         is_same = (self.call_id, self.name) == (other.call_id, other.name)
         return is_same and other.arguments.getvalue().startswith(self.arguments.getvalue())
 
 
 class StreamedCalls:
-    """The calls in the deltas of one reply.
+    """Joins the pieces of calls in the deltas of one reply.
 
     Attributes:
-        is_too_long: Whether they are more than a reply may have.
+        is_too_long: Whether the calls are more or longer than a reply may have.
     """
 
     def __init__(self) -> None:
         self.is_too_long = False
         self._calls: list[_Call] = []
-        # By index; the last one is that of a piece without an index, too.
-        self._open: dict[str, _Call] = {}
+        # Calls by the index of their pieces, as a text. The last call also has the key "None", since a piece without an
+        # index belongs to it.
+        self._by_index: dict[str, _Call] = {}
+        # Characters of all arguments.
         self._length = 0
 
     def add_piece(self, piece: object) -> None:
-        """Add a piece: the beginning of a call, more of one, or a whole one. Nothing where they are too long."""
+        """Add a piece: the beginning of a call, more of one, or a complete one. Once they are too long, do nothing."""
         if self.is_too_long:
             return
         fields: dict[str, Any] = piece if isinstance(piece, dict) else {}
@@ -141,15 +149,15 @@ class StreamedCalls:
         call_id = str(fields.get("id") or "")
         name = str(function.get("name") or "")
         arguments = as_text(function.get("arguments") or "")
-        last = self._open.get(str(None))
-        call = self._open.get(index)
+        last = self._by_index.get(str(None))
+        call = self._by_index.get(index)
         if call is None and last and not (name or last.is_complete) and call_id in ("", last.call_id):
-            # Some servers count the pieces of a call, not the calls.
+            # Some servers number the pieces of a call, not the calls: it is more of the last one.
             call = last
         if call is None or call.is_other(call_id, name, arguments):
             call = _Call(is_complete=isinstance(parsed_json(arguments), dict))
             self._calls.append(call)
-            self._open |= {index: call, str(None): call}
+            self._by_index |= {index: call, str(None): call}
         call.call_id = call.call_id or call_id
         # A name may come in pieces, again with each piece of the arguments, or after them.
         if name != call.name and not (call.name and call.arguments.tell()):
@@ -159,12 +167,12 @@ class StreamedCalls:
         self.is_too_long |= is_long or len(self._calls) > MAX_CALLS
 
     def finished(self) -> tuple[list[ToolCall], list[str]]:
-        """Return the calls, and those without a name or whose arguments are no JSON object as texts."""
+        """Return the calls, and a text for each that has no name or whose arguments are no JSON object."""
         calls = list[ToolCall]()
         damaged = list[str]()
         for at, call in enumerate(self._calls):
-            # Some servers send one again with another index, and more of it.
-            if call.call_id and any(map(call.is_in, self._calls[at + 1 :])):
+            # Some servers send a call again, with another index and more arguments.
+            if call.call_id and any(map(call.is_repeated_by, self._calls[at + 1 :])):
                 continue
             name = joined_halves(call.name)
             arguments = joined_halves(call.arguments.getvalue()) or "{}"
@@ -176,20 +184,23 @@ class StreamedCalls:
 
 
 def joined_halves(text: str) -> str:
-    """Return a text in which both halves of a character (surrogates) are one, and half a character is U+FFFD."""
+    """Return a text in which two halves of a character (surrogates) are joined, and a half alone is U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class RemoteReply:
-    """Implements `api.events.TokenIterator`; the server drafts it, and goes on while it is paused here.
+    """Implements `api.events.TokenIterator`; the server drafts the reply, and goes on while it is paused here.
 
-    Each `TokenEvent` has what came at once, without an id. A thought, which comes beside the answer, is put before it
-    with the marker that ends it; `PrefillProgress` says that the reply begins with one.
+    Each `TokenEvent` has the text that came at once, which may be of any number of tokens. Servers send a thought in a
+    field of its own; in the text here it stands before the answer, with the marker that ends it. `PrefillProgress` says
+    that the reply begins with a thought.
+
+    The reader's thread runs an event loop while it waits for an event; `cancel` may be called from any thread.
 
     Args:
         connection: The server.
         request: The request.
-        body: What is sent for it.
+        body: The JSON that is sent for it.
         is_rdchat: Whether the server is rdchat's own.
     """
 
@@ -200,23 +211,25 @@ class RemoteReply:
         self._request = request
         self._events = connection.events("/v1/chat/completions", body)
         self._runner = asyncio.Runner()
-        # It receives an event; other threads cancel it.
+        # Waits for an event of the server; other threads cancel it.
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = False
         self._ended = False
         self._ready: deque[GenerationEvent] = deque()
-        self._answer = _Answer(connection, request.sampling.max_tokens)
+        self._received = _ReceivedReply(connection, request.sampling.max_tokens)
+        # Times of the request, of the first text and of the last one, by `time.monotonic`; 0 before there is text.
         self._begun_at = time.monotonic()
         self._text_at = 0.0
         self._last_at = 0.0
+        # Number of `TokenEvent`s so far.
         self._index = 0
-        self._is_rdchat = is_rdchat
+        # In the text of rdchat's server, what looks like a marker is text.
+        self._markers = markers_among([""]) if is_rdchat else frozenset()
         self._reader = self._new_reader()
 
     def _new_reader(self) -> PartsReader:
-        # Markers in the text of rdchat's server are plain text.
-        markers = markers_among([""]) if self._is_rdchat else frozenset()
-        return PartsReader.for_request(self._request, self._answer.begun, markers)
+        """Return what splits the text into thought and answer; the first text says whether it begins in a thought."""
+        return PartsReader.for_request(self._request, self._received.begun, self._markers)
 
     def __iter__(self) -> Iterator[GenerationEvent]:
         return self
@@ -248,16 +261,16 @@ class RemoteReply:
 
     @property
     def statistics(self) -> Statistics:
-        """Figures that were measured here, and those of the server, whose counters come at the end."""
+        """The server's counters, which come at the end, and times that were measured here."""
         if not self._text_at:
-            return self._answer.statistics
+            return self._received.statistics
         ttft_ms = (self._text_at - self._begun_at) * 1000
-        here_ms = (self._last_at - self._text_at) * 1000
-        reported = self._answer.statistics
-        return replace(reported, ttft_ms=ttft_ms, decode_ms=reported.decode_ms or here_ms)
+        measured_ms = (self._last_at - self._text_at) * 1000
+        reported = self._received.statistics
+        return replace(reported, ttft_ms=ttft_ms, decode_ms=reported.decode_ms or measured_ms)
 
     def _receive(self) -> None:
-        """Wait for the next event of the server, and make events of it."""
+        """Wait for the next chunk of the server, and make events of it."""
         try:
             event = self._runner.run(self._next_event())
         except asyncio.CancelledError:
@@ -267,13 +280,14 @@ class RemoteReply:
             self._end(None)
             return
         if event is DONE:
-            self._answer.ending = self._answer.ending or "stop"
+            self._received.ending = self._received.ending or "stop"
             return
-        before = self._answer.length
-        if text := self._answer.add_event(event, inline=self._request.continue_last):
+        before = self._received.length
+        if text := self._received.add_event(event, inline=self._request.continue_last):
             self._take(text, before)
 
     async def _next_event(self) -> dict[str, Any] | None:
+        """Return the next chunk; None at the end of the stream."""
         self._task = asyncio.current_task()
         if self._cancelled:
             raise asyncio.CancelledError
@@ -286,38 +300,44 @@ class RemoteReply:
         if not before:
             self._text_at = self._last_at
             self._reader = self._new_reader()
-            self._ready.append(PrefillProgress(number, 0, 0, 0, in_thought=self._answer.begun))
-        pieces = self._reader.add_text(text, self._answer.offsets[bisect_left(self._answer.offsets, before) :])
+            self._ready.append(PrefillProgress(number, 0, 0, 0, in_thought=self._received.begun))
+        pieces = self._reader.add_text(text, self._received.offsets[bisect_left(self._received.offsets, before) :])
         self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, pieces=pieces))
         self._index += 1
 
     def _end(self, reason: FinishReason | None) -> None:
-        answer = self._answer
-        finish = reason or _FINISH.get(answer.ending.lower())
+        """Make the last event; raise RdchatError for a reply that is not complete.
+
+        Args:
+            reason: `CANCELLED`, or None where the server ended the reply.
+        """
+        received = self._received
+        finish = reason or _FINISH.get(received.ending.lower())
         if finish is None:
-            raise self._connection.stopped(answer.ending)
-        calls, damaged = answer.calls.finished() if reason is None else ([], [])
-        trailing = answer.flush() + (answer.close_thought() if finish is FinishReason.EOS or damaged else "")
-        trailing += "".join(answer.add_text(f"\n{call}") for call in damaged)
+            raise self._connection.stopped(received.ending)
+        calls, damaged = received.calls.finished() if reason is None else ([], [])
+        trailing = received.flush() + (received.close_thought() if finish is FinishReason.EOS or damaged else "")
+        trailing += "".join(received.add_text(f"\n{call}") for call in damaged)
         self._ended = True
         number = self._request.request_id
-        text = answer.text
-        self._reader.add_text(trailing, answer.offsets)
+        text = received.text
+        self._reader.add_text(trailing, received.offsets)
         parts = self._reader.own(self._reader.finish_reply(finish is FinishReason.EOS))
         self._ready.append(
-            ReplyEnd(number, text, tuple(answer.token_ids), trailing, finish, self.statistics, answer.mode,
+            ReplyEnd(number, text, tuple(received.token_ids), trailing, finish, self.statistics, received.mode,
                      tool_calls=tuple(calls), told=parts)
         )  # fmt: skip
 
 
 @dataclass(slots=True)
-class _Answer:
-    """The checked parts of a reply that a server has sent.
+class _ReceivedReply:
+    """What a server has sent of a reply: checked, and joined to one text, with markers around its thoughts.
 
     Attributes:
+        connection: The server, for errors.
         max_tokens: How many tokens it was asked for.
         length: Characters of the text.
-        begun: Whether the text begins inside a thought.
+        begun: Whether the text begins inside a thought, without its opening marker.
         offsets: Offsets of the markers in the text.
         calls: Its calls of tools.
         ending: The server's word for why the reply ended; empty before.
@@ -355,15 +375,15 @@ class _Answer:
         try:
             if usage := event.get("usage"):
                 with suppress(AttributeError, TypeError):
-                    self._count(usage)
+                    self._take_usage(usage)
             choice = (event.get("choices") or [{}])[0]
             delta = choice.get("delta") or {}
             self._has_deltas |= bool(delta)
-            # Behind deltas it is all that they had.
+            # Some servers send a complete message: the only one, or again all that the deltas had.
             if not self._has_deltas:
                 delta = choice.get("message") or {}
             for text, is_thought in delta_texts(delta):
-                added += self._think(text, inline) if is_thought else self._answer(text)
+                added += self._add_thought(text, inline) if is_thought else self._add_answer(text)
             called = delta.get("tool_calls") or []
             for piece in called if isinstance(called, list) else [called]:
                 self.calls.add_piece(piece)
@@ -381,11 +401,11 @@ class _Answer:
 
     @property
     def text(self) -> str:
-        """Thought and answer, with the markers of the thought that are written here."""
+        """Thought and answer, with the markers of the thought that were added here."""
         return "".join(self._parts)
 
     def add_text(self, text: str) -> str:
-        """Add to the text, and return what is new; half a character waits for the other half."""
+        """Add to the text, and return what is new. Half a character (a surrogate) waits for the other half."""
         text = self._half + text
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         text = joined_halves(text.removesuffix(self._half))
@@ -394,7 +414,7 @@ class _Answer:
         return text
 
     def flush(self) -> str:
-        """Add what waits for its other half, which does not come."""
+        """Add half a character, as U+FFFD, whose other half does not come."""
         half = joined_halves(self._half)
         self._half = ""
         return self.add_text(half)
@@ -404,31 +424,33 @@ class _Answer:
         if not self._in_thought:
             return ""
         self._in_thought = False
-        return self._mark(f"\n{THINK[1]}\n\n")
+        return self._add_marker(f"\n{THINK[1]}\n\n")
 
-    def _mark(self, marker: str) -> str:
-        """Write a marker on a line of its own."""
+    def _add_marker(self, marker: str) -> str:
+        """Add a marker that begins with a line break; return what is new."""
         before = self.flush()
         self.offsets.append(self.length + 1)
         return before + self.add_text(marker)
 
-    def _answer(self, text: str) -> str:
+    def _add_answer(self, text: str) -> str:
+        """Add a part of the answer; return what is new."""
         return self.close_thought() + self.add_text(text) if text else ""
 
-    def _think(self, thought: str, inline: bool) -> str:
+    def _add_thought(self, thought: str, inline: bool) -> str:
+        """Add a part of a thought; return what is new. For `inline` see `add_event`."""
         if not thought:
             return ""
         opening = ""
         if not self._in_thought:
             self._in_thought = True
-            if not inline and not self.length:
-                self.begun = True
+            if inline or self.length:
+                opening = self._add_marker(f"\n{THINK[0]}\n")
             else:
-                opening = self._mark(f"\n{THINK[0]}\n")
+                self.begun = True
         return opening + self.add_text(thought)
 
-    def _count(self, usage: dict[str, Any]) -> None:
-        """Take the counters, as far as the server gives them."""
+    def _take_usage(self, usage: dict[str, Any]) -> None:
+        """Take the counters of a `usage`, as far as the server gives them; `rdchat` in it is our own server's."""
 
         def counter(where: dict[str, Any] | None, name: str) -> int:
             value = (where or {}).get(name)

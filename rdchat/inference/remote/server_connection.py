@@ -1,4 +1,8 @@
-"""HTTP with a remote server, within limits. Importing it takes a quarter of a second."""
+"""HTTP with a remote server: JSON answers and streamed replies, within limits of time and size.
+
+A server is foreign: whatever it sends, the result is an answer or a RdchatError with its own words in it. Importing
+this module takes a quarter of a second.
+"""
 
 import asyncio
 import json
@@ -20,18 +24,21 @@ from rdchat.hub.hub_api import tls_context
 from rdchat.inference.api import parsed_json
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, fingerprint_of, is_address
 
+# Time for a connection, and for a short answer.
 _CONNECT_S = 15.0
 _SHORT_S = 30.0
 # A server may read a long prompt before it sends anything.
 _SILENT_S = 600.0
+# Limits of a short answer, of a streamed one, and of one line of it.
 _SHORT_BYTES = 4 * 2**20
 _REPLY_BYTES = 64 * 2**20
 _LINE_BYTES = 4 * 2**20
+# Characters of a server's own words in an error.
 _MAX_QUOTED = 300
 # OpenSSL's codes for a certificate that is not valid yet, or no longer.
 _OUT_OF_DATE = {9, 10}
 DONE: dict[str, Any] = {}
-"""The event for the mark with which a server says that its reply is complete."""
+"""What `Connection.events` yields for `[DONE]`, the line with which a server says that its reply is complete."""
 _REACH = "Check that it runs and that the address is right."
 
 
@@ -45,9 +52,9 @@ class UntrustedCertificateError(NetworkError):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Sends requests to one server, with its key.
+    """Sends requests to one server, with its key; each request has a connection of its own.
 
-    All methods raise RdchatError where there is no answer, a refusal, or an answer beyond the limits.
+    The methods that send raise RdchatError where there is no answer, a refusal, or an answer beyond the limits.
 
     Attributes:
         server: The server.
@@ -61,7 +68,7 @@ class Connection:
         """Return the JSON at a path, such as `/v1/models`. It waits for the answer, at most half a minute."""
 
         async def read() -> bytes:
-            async with asyncio.timeout(_SHORT_S), self._answer("GET", path) as response:
+            async with asyncio.timeout(_SHORT_S), self._response("GET", path) as response:
                 return await self._body(response)
 
         try:
@@ -73,23 +80,24 @@ class Connection:
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """Send a request, and yield the JSON objects of the streamed answer, up to `[DONE]` (`DONE`) or its end."""
-        async with self._answer("POST", path, body) as response:
+        async with self._response("POST", path, body) as response:
             if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
                 raise self.stranger(_quoted(_parsed(await self._body(response))))
             line = bytearray()
             received = 0
             async for data in response.aiter_raw():
                 received += len(data)
-                *ended, rest = data.split(b"\n")
-                for each in ended:
-                    field, _, value = bytes(line + each).strip().partition(b":")
+                # `line` has the beginning of a line whose end comes with other data.
+                *line_ends, beginning = data.split(b"\n")
+                for line_end in line_ends:
+                    field, _, value = bytes(line + line_end).strip().partition(b":")
                     line.clear()
                     if field == b"data" and value.strip() == b"[DONE]":
                         yield DONE
                         return
                     if field == b"data":
                         yield self._event(value)
-                line += rest
+                line += beginning
                 if received > _REPLY_BYTES or len(line) > _LINE_BYTES:
                     raise NetworkError(f"{self.server.host} sends more than a reply can have.", "Try another model.")
 
@@ -101,7 +109,13 @@ class Connection:
             )
         return NetworkError(f"{self.server.host} stopped answering.", "Try again; check that the server still runs.")
 
+    def stranger(self, reason: str = "") -> ModelError:
+        """Return the error for an answer that is none of OpenAI's API; `reason` is a sentence with its own words."""
+        hint = f"Give the address up to /v1, such as {EXAMPLE}."
+        return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.{reason}", hint)
+
     def _event(self, data: bytes) -> dict[str, Any]:
+        """Return the JSON object of a line; raise RdchatError for another line, or the server's error."""
         if not isinstance(event := json_or_none(data), dict):
             raise self.stranger()
         if event.get("error") or event.get("object") == "error":
@@ -109,10 +123,11 @@ class Connection:
         return event
 
     @asynccontextmanager
-    async def _answer(
+    async def _response(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """Send a request and return its answer, which has status 200; the body is not read yet."""
+        """Send a request and give its answer, which has status 200; the body is not read yet."""
+        # Set once there is an answer: an error is then one in the middle of it.
         response = None
         # Half a character, which no UTF-8 can have, becomes a question mark.
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
@@ -123,7 +138,7 @@ class Connection:
             async with httpx2.AsyncClient(
                 verify=await self._tls(),
                 timeout=httpx2.Timeout(_SILENT_S, connect=_CONNECT_S),
-                # A proxy is for addresses elsewhere, which have trusted certificates.
+                # A proxy from the environment is used only for servers whose certificates the system trusts.
                 trust_env=self.server.address.startswith("https:") and not self.server.fingerprint,
             ) as client:
                 address = f"{self.server.address}{path}"
@@ -140,6 +155,11 @@ class Connection:
             raise NetworkError(f"{self.server.host} does not answer.", _REACH) from error
 
     async def _tls(self) -> ssl.SSLContext:
+        """Return the TLS settings. With a fingerprint, they accept the one certificate that has it, and no other.
+
+        That is checked before a request is sent, on a connection of its own; the request's connection must then show
+        the same certificate.
+        """
         if not self.server.fingerprint:
             return tls_context()
         certificate = await self._certificate()
@@ -158,7 +178,7 @@ class Connection:
         unchecked.check_hostname = False
         unchecked.verify_mode = ssl.CERT_NONE
         try:
-            # Not on a thread: Stop would have to wait for it.
+            # On the event loop, since a thread cannot be stopped: Stop would have to wait for it.
             async with asyncio.timeout(_CONNECT_S):
                 _, writer = await asyncio.open_connection(
                     parts.hostname, parts.port or 443, ssl=unchecked, all_errors=True
@@ -171,7 +191,7 @@ class Connection:
 
     async def _unreachable(self, error: httpx2.ConnectError) -> NetworkError:
         """Return the error for a connection that was not made."""
-        # On macOS its text is Security's own.
+        # Found by its type, because on macOS the text is the system's own.
         refusal = next((each for each in _causes(error) if isinstance(each, ssl.SSLCertVerificationError)), None)
         if refusal is None:
             return self._no_connection(error)
@@ -185,6 +205,7 @@ class Connection:
         return UntrustedCertificateError(text, hint, fingerprint_of(await self._certificate()))
 
     def _changed(self) -> NetworkError:
+        """Return the error for another certificate than the accepted one."""
         text = f"{self.server.host} has another certificate than the one you accepted, so nothing was sent."
         return NetworkError(text, "If you changed it there, remove the server in rdchat and add it again.")
 
@@ -226,16 +247,12 @@ class Connection:
             case {"error": _} | {"message": _}:
                 pass
             case _ if status == 404:
+                # No API has this path: the address is wrong.
                 return self.stranger(reason)
         if status in {429, 503}:
             return NetworkError(f"{host} is busy.{reason}", "Try again soon.")
         happened = "failed" if status >= 500 else f"refused the request ({status})"
         return ModelError(f"{host} {happened}.{reason}")
-
-    def stranger(self, reason: str = "") -> ModelError:
-        """Return the error for an answer that is not one of OpenAI's API, with its own words; see `_quoted`."""
-        hint = f"Give the address up to /v1, such as {EXAMPLE}."
-        return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.{reason}", hint)
 
 
 def _parsed(body: bytes) -> object:
@@ -245,7 +262,12 @@ def _parsed(body: bytes) -> object:
 
 
 def _quoted(message: object) -> str:
-    """Return a sentence with what a refusal says in a usual field, or else with all of it; no page of HTML."""
+    """Return a sentence with what a refusal says; empty for a page of HTML.
+
+    Args:
+        message: The refusal as JSON, or its text. Its words are in one of the usual fields, perhaps inside another one;
+            where there is none, all of it is quoted.
+    """
     for field in ("message", "error", "detail", "message", "msg"):
         if isinstance(message, dict) and message.get(field):
             message = message[field]
@@ -255,7 +277,7 @@ def _quoted(message: object) -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and all that it came from."""
+    """Yield an error, those of its group, and those that caused it."""
     while error is not None:
         yield error
         for each in error.exceptions if isinstance(error, BaseExceptionGroup) else ():

@@ -1,4 +1,7 @@
-"""Remote servers as the person added them, their keys, and the fingerprints of their certificates."""
+"""Remote servers as the person added them, the keys that they want, and the fingerprints of their certificates.
+
+A server is any that has OpenAI's API: rdchat on another computer, or another program. No request is sent here.
+"""
 
 import hashlib
 import ipaddress
@@ -13,14 +16,14 @@ from rdchat.errors import InvalidSettingError, ModelError, StorageError
 from rdchat.keychain import FAILED, ask_keychain
 
 DEFAULT_PORT = 8817
-"""Of rdchat's own server."""
+"""The port of rdchat's own server."""
 EXAMPLE = f"https://studio.local:{DEFAULT_PORT}"
-"""An address, for people."""
+"""An example of an address, for error messages."""
 _SERVICE = "rdchat: key of a remote server"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,22}[A-Za-z0-9])?")
 _KEY = re.compile(r"[\x21-\x7e]{1,500}")
 _FINGERPRINT = re.compile(r"(?:[0-9A-F]{2}:){31}[0-9A-F]{2}")
-# Keys by address, also those without a keychain, until rdchat quits.
+# Keys by address, until rdchat quits: without a keychain they are here only.
 _KEYS: dict[str, str] = {}
 
 
@@ -83,15 +86,15 @@ def is_address(address: str) -> bool:
     try:
         parts = urlsplit(address)
         # Both `hostname` and `port` may raise ValueError.
-        named = bool(parts.hostname) and parts.port != 0
+        has_host = bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
     is_web = parts.scheme in {"http", "https"} and not (parts.username or parts.query or parts.fragment)
-    return named and is_web and address.isascii() and address.isprintable() and " " not in address
+    return has_host and is_web and address.isascii() and address.isprintable() and " " not in address
 
 
 def needs_confirmation(address: str) -> bool:
-    """Return whether what goes to an address leaves this computer without TLS."""
+    """Return whether the person must confirm an address: what goes there leaves this computer without encryption."""
     parts = urlsplit(address)
     if parts.scheme == "https":
         return False
@@ -122,7 +125,7 @@ def key_of(server: RemoteServer) -> str:
     if given := os.environ.get(server.key_variable) or _KEYS.get(server.address):
         return given
     stored = ask_keychain(_SERVICE, "get_password", server.address)
-    # The keychain may ask the person each time.
+    # Remembered, because the keychain may ask the person each time.
     _KEYS[server.address] = stored if isinstance(stored, str) else ""
     return _KEYS[server.address]
 
