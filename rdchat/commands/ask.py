@@ -3,14 +3,13 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rdchat.chat.attachments.attached_file import ReadFile
 from rdchat.chat.settings import stored_settings
 from rdchat.commands.ask_files import Count, add_file_options, blind, read_files, read_images, with_files
 from rdchat.commands.terminal import (
@@ -32,7 +31,6 @@ from rdchat.inference.api import (
     DRAFTERS,
     UNKNOWN_LENGTH,
     AnswerShape,
-    ChatImage,
     ChatMessage,
     DraftSettings,
     Dtype,
@@ -59,7 +57,7 @@ from rdchat.inference.api import (
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 
 type _Loaded = tuple[ModelInfo, Count, Callable[[GenerationRequest], TokenIterator]]
-"""A model, and functions that count tokens and begin a reply."""
+"""A loaded model, a function that counts the tokens of messages, and one that begins a reply."""
 
 _MAX_PROMPT_BYTES = 64 * 2**20
 # Properties of `Statistics` that are derived from its counters.
@@ -73,7 +71,7 @@ _RATES = (
     "acceptance_by_position",
     "tokens_per_target_call",
 )
-# Help of the sampling options, by field of `SamplingParams`.
+# Sampling options and their help, by field of `SamplingParams`.
 _SAMPLING = {
     "temperature": "0 always takes the most likely token; the default of each sampling option is the model's own",
     "top_k": "keep this many of the most likely tokens; 0 is off",
@@ -84,7 +82,7 @@ _SAMPLING = {
     "frequency_penalty": "the same for each time that it has them; 0 is off",
     "max_tokens": "longest reply",
 }
-# Help of the drafting options, by field of `DraftSettings`.
+# Drafting options with a number, and their help, by field of `DraftSettings`.
 _DRAFTS = {
     "draft_tokens": "tokens drafted in a step",
     "beam_width": "for drafter-head: number of beams",
@@ -125,7 +123,8 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     modes = [mode.option for mode in Mode]
     group.add_argument(
         "--mode",
-        choices=[*modes, *DRAFTERS],  # These were their names before.
+        # The names of `DRAFTERS` are older ones, which are not in the help.
+        choices=[*modes, *DRAFTERS],
         default=defaults.mode.value,
         metavar=f"{{{','.join(modes)}}}",
         help="how tokens are drafted",
@@ -147,11 +146,11 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer the question; the exit status is 0, or 130 after Ctrl-C."""
+    """Answer the question; the exit status is 0, or 130 after Ctrl-C. With `--json`, Ctrl-C too prints the object."""
     _check_texts(args)
     sampling = {name: value for name in _SAMPLING if (value := getattr(args, name)) is not None}
     sampling["stop"] = tuple(args.stop)
-    # Refuse wrong values before the model is loaded.
+    # Raises for wrong values, before the model is loaded.
     SamplingParams(**sampling)
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
@@ -162,13 +161,9 @@ def run(args: argparse.Namespace) -> int:
             raise InvalidSettingError(
                 f"{option} has no effect with --mode {draft.mode.option}.", f"Add --mode {mode.option}."
             )
-    shape = _read_shape(args)
-    answer = _Answer(sampling, seed, draft, args.json, shape)
+    answer = _Answer(sampling, seed, draft, args.json, _read_shape(args))
     try:
-        system = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
-        prompt = _read_prompt(args)
-        answer.images = read_images(args)
-        answer.make(system, prompt, read_files(args), args)
+        answer.write_answer(args)
     except KeyboardInterrupt:
         answer.cancelled = True
     if args.json:
@@ -178,7 +173,7 @@ def run(args: argparse.Namespace) -> int:
     if args.profile and not args.json and answer.end is not None:
         print(ledger_table(ledger_rows(grouped_entries(answer.end.statistics.ledger))), file=sys.stderr)
     if not answer.cancelled:
-        answer.prepare()
+        answer.prepare_drafting()
     return INTERRUPTED if answer.cancelled else 0
 
 
@@ -193,6 +188,7 @@ def _check_texts(args: argparse.Namespace) -> None:
 
 
 def _read_shape(args: argparse.Namespace) -> AnswerShape | None:
+    """Return the format of the answer; None for any text."""
     given = [name for name in ("json_object", "schema", "regex") if getattr(args, name)]
     if len(given) > 1:
         raise InvalidSettingError("Give only one of --json-object, --schema and --regex.")
@@ -209,6 +205,7 @@ def _read_shape(args: argparse.Namespace) -> AnswerShape | None:
 
 
 def _read_prompt(args: argparse.Namespace) -> str:
+    """Return the question: the argument, or the content of the prompt file."""
     if (args.prompt is None) == (args.prompt_file is None):
         raise InvalidSettingError("Give either a prompt or --prompt-file.")
     if args.prompt is not None:
@@ -243,43 +240,65 @@ def _read_text(name: str, what: str) -> str:
 
 @dataclass(slots=True)
 class _Answer:
-    """Writes one answer, and reports its state at any moment.
+    """The answer to the question: `write_answer` loads a model and prints it, and `report` describes it for `--json`.
+
+    Ctrl-C may come at any moment, so each step sets a field as soon as it is known, and `report` works with what is
+    there.
 
     Attributes:
-        chosen: Sampling values that the person gave.
+        chosen: Sampling values that the person gave; all others are the model's.
+        seed: Seed of the reply.
+        draft: How the reply is drafted.
+        quiet: Whether nothing of the answer is printed while it is written.
+        shape: Format of the answer; None for any text.
+        info: The model, once it is loaded.
+        end: The last event of the reply, once it has ended.
+        cancelled: Whether Ctrl-C was pressed.
         verification: What the model verifies in one call, a `DraftKind`; None for a reply that drafts nothing.
-        prepare: Has drafting prepared after this command, unless that was done on this machine.
+        prepare_drafting: Prepares drafting in another process, for the next command; does nothing where that was done.
     """
 
     chosen: dict[str, Any]
     seed: int
     draft: DraftSettings
     quiet: bool
-    shape: AnswerShape | None = None
-    images: tuple[ChatImage, ...] = ()
+    shape: AnswerShape | None
     info: ModelInfo | None = None
     end: ReplyEnd | None = None
     cancelled: bool = False
     verification: str | None = None
-    prepare: Callable[[], object] = lambda: None
+    prepare_drafting: Callable[[], object] = lambda: None
 
-    def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
+    def write_answer(self, args: argparse.Namespace) -> None:
+        """Read the question with its files and images, load the model, and print the reply while it is written."""
+        system = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
+        prompt = _read_prompt(args)
+        images = read_images(args)
+        files = read_files(args)
         load = self._load_elsewhere if args.hosts or remote_model(args.model) else self._load
         with ProgressLine() as progress:
             self.info, count, generate = load(args, progress)
-            if self.images and not self.info.sees:
+            if images and not self.info.sees:
                 raise blind(self.info.name, self.info.blind)
             if files:
                 limit = self.info.context_length
                 longest = self.info.longest_count
                 prompt = with_files(prompt, files, system=system, count=count, limit=limit, longest=longest, args=args)
         print_warning(self.info)
-        self._report_sampling(self.info.sampling)
-        self._print(generate(self._request((*system, ChatMessage(Role.USER, prompt, images=self.images)), args)))
+        self._print_sampling(self.info.sampling)
+        request = GenerationRequest(
+            (*system, ChatMessage(Role.USER, prompt, images=images)),
+            self.sampling,
+            self.seed,
+            draft=self.draft,
+            thinking=ThinkingChoice(args.thinking) if args.thinking else None,
+            shape=self.shape,
+        )
+        self._print_reply(generate(request))
 
     def _load(self, args: argparse.Namespace, progress: ProgressLine) -> _Loaded:
-        """Load the model here, on the thread of the command, without an engine around it."""
-        # It imports transformers, as this process does next.
+        """Load a model in this process, with the drafters of the mode, without an engine around it."""
+        # That process imports transformers meanwhile, as this one does next.
         shared_tokenizers().start_child()
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.preparation import prepare_later  # noqa: PLC0415
@@ -289,7 +308,8 @@ class _Answer:
         session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
         auto = self.draft.mode is Mode.AUTO
         named = any(self.draft.named(mode) for mode in DRAFTERS)
-        # The automatic mode's first reply on a machine waits for nothing that drafts, unless a drafter may be wrong.
+        # The automatic mode's first reply on a machine waits for no drafter and no measuring. A drafter that the person
+        # named is loaded all the same, since it may not fit the model.
         drafts = loaded.is_tried() or named or not auto
         if drafts:
             session.drafters.load_drafter(self.draft, progress.show_stage)
@@ -298,12 +318,12 @@ class _Answer:
         if drafts and self.draft.mode is not Mode.OFF:
             self.verification = loaded.capability.kind.value
         if not session.is_prepared(self.draft):
-            self.prepare = partial(prepare_later, args.model, args.dtype, self.draft)
+            self.prepare_drafting = partial(prepare_later, args.model, args.dtype, self.draft)
         count = partial(loaded.prompts.count, context_length=loaded.info.context_length)
         return loaded.info, count, session.generate
 
     def _load_elsewhere(self, args: argparse.Namespace, progress: ProgressLine) -> _Loaded:
-        """Load a model of a remote server, or one over several Macs."""
+        """Load a model of a remote server, or one over several Macs, and say where it runs."""
         from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
 
         settings = stored_settings()
@@ -317,14 +337,8 @@ class _Answer:
         is_known = info.context_length < UNKNOWN_LENGTH
         return info, engine.count_tokens if is_known else lambda _messages: 0, engine.generate
 
-    def _request(self, messages: tuple[ChatMessage, ...], args: argparse.Namespace) -> GenerationRequest:
-        thinking = ThinkingChoice(args.thinking) if args.thinking else None
-        return GenerationRequest(
-            messages, self.sampling, self.seed, draft=self.draft, thinking=thinking, shape=self.shape
-        )
-
-    def _print(self, iterator: TokenIterator) -> None:
-        """Print the reply while it is written."""
+    def _print_reply(self, iterator: TokenIterator) -> None:
+        """Print the reply while it is written, and then why it was not drafted or has not the requested format."""
         with closing(iterator), ctrl_c_calls(lambda: self._cancel(iterator)):
             for event in iterator:
                 if isinstance(event, TokenEvent):
@@ -332,18 +346,20 @@ class _Answer:
                 elif isinstance(event, ReplyEnd):
                     self._write(event.trailing_text)
                     self.end = event
-        if self.end is not None and self.end.mode_reason is not None:
-            plainly = "written without drafting. " if self.end.mode is Mode.OFF else ""
-            print(f"rdchat: {plainly}{one_line(self.end.mode_reason)}", file=sys.stderr)
-        if self.shape is not None and self.end is not None and self.end.finish_reason is not FinishReason.EOS:
+        if (end := self.end) is None:
+            return
+        if end.mode_reason is not None:
+            plainly = "written without drafting. " if end.mode is Mode.OFF else ""
+            print(f"rdchat: {plainly}{one_line(end.mode_reason)}", file=sys.stderr)
+        if self.shape is not None and end.finish_reason is not FinishReason.EOS:
             print("rdchat: The answer was cut off, so it does not have the requested format.", file=sys.stderr)
 
     @property
     def sampling(self) -> SamplingParams:
-        """The person's values over the model's."""
+        """The values of the reply: the person's, and the model's for all others."""
         return replace(self.info.sampling.params if self.info else SamplingParams(), **self.chosen)
 
-    def _report_sampling(self, defaults: SamplingDefaults) -> None:
+    def _print_sampling(self, defaults: SamplingDefaults) -> None:
         """Print the sampling values that the model decides."""
         for name in _SAMPLING:
             if name not in self.chosen and (source := defaults.source(name)):
@@ -351,6 +367,7 @@ class _Answer:
                 print(f"rdchat: {value} ({source[0].lower()}{source[1:]})", file=sys.stderr)
 
     def _cancel(self, iterator: TokenIterator) -> None:
+        """Stop the reply at Ctrl-C; its last event still comes."""
         self.cancelled = True
         iterator.cancel()
 

@@ -1,4 +1,4 @@
-"""`rdchat serve`: the HTTP server without a window."""
+"""`rdchat serve`: the HTTP server without a window. Qt's event loop runs on the main thread, the engine on its own."""
 
 import argparse
 import os
@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C; the exit status is 130 then."""
+    """Serve until Ctrl-C; the exit status is 130 then. Raise RdchatError where the model or the server cannot start."""
     if remote_model(args.model):
         raise InvalidSettingError("A remote model cannot be served from here.", "Serve it on its own computer.")
     key = find_key(args.api_key_file)
@@ -98,7 +98,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Serving(QObject):
-    """The engine and the server, from loading the model to the end."""
+    """The engine and the server, from loading the model to the end; lives on the main thread.
+
+    Args:
+        settings: The server's settings.
+        key_text: A sentence that says where the key is.
+        dtype: Precision of the model.
+        progress: Shows how far loading is.
+
+    Attributes:
+        problem: Why it ended by itself; None while it runs, and after Ctrl-C.
+    """
 
     def __init__(self, settings: ServerSettings, key_text: str, dtype: Dtype, progress: ProgressLine) -> None:
         super().__init__()
@@ -118,8 +128,8 @@ class _Serving(QObject):
         self._slot.load_model(model, anyway=anyway)
 
     def _start(self, info: ModelInfo) -> None:
+        """Listen, and print how clients reach the server; do nothing when a client's request loaded another model."""
         if self._server.address:
-            # A client's request loaded another model.
             return
         self._progress.erase()
         print_warning(info)
@@ -144,6 +154,7 @@ class _Serving(QObject):
             self._give_up(RdchatError(failure.message, failure.hint))
 
     def _give_up(self, problem: RdchatError) -> None:
+        """Leave the event loop; `run` raises the problem."""
         self.problem = problem
         QCoreApplication.exit(1)
 
