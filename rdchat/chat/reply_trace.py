@@ -183,7 +183,11 @@ def _streams(packed: bytes) -> Iterator[bytes]:
 
 
 def _read(stream: bytes) -> ReplyTrace:
-    """Return the trace in a stream; raise ValueError if it does not hold one: foreign JSON may be anything."""
+    """Return the trace in a stream; raise ValueError if it is damaged.
+
+    A stream may come from another program's file, so the types of its fields are not enough: the rounds must lie within
+    the tokens, each token must name the round that it lies in, drafters must be known, and log-probabilities possible.
+    """
     trace = _adapter().validate_json(stream)
     if trace is None or not trace.tokens or trace.version != _VERSION:
         raise ValueError("not a trace of this version")
