@@ -17,9 +17,10 @@ from rdchat.errors import InvalidSettingError
 THIS_MAC = "localhost"
 # ssh would take a name that begins with a hyphen for an option.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,252}")
-# The port does not matter: nothing is sent.
+# A way to an address is looked up with any port: nothing is sent.
 _ANY_PORT = 9
-# A shell that is not interactive has a short PATH on a Mac, without the app's program.
+# The shell command over ssh that starts a rank. It looks for the app's program, because a shell that is not interactive
+# has a short PATH on a Mac.
 _PROGRAM = "Applications/rdchat.app/Contents/MacOS/rdchat"
 _START = (
     f'for each in rdchat /{_PROGRAM} ~/{_PROGRAM}; do command -v "$each" >/dev/null && exec "$each" '
@@ -29,7 +30,7 @@ _START = (
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A Mac.
+    """A Mac that can run a rank.
 
     Attributes:
         ssh: Its name for ssh, such as `studio.local` or `anna@studio.local`; `localhost` is this Mac.
@@ -62,14 +63,15 @@ class Host:
         """The command that starts a rank there."""
         if self.is_this_mac:
             return tuple(host.child_command("rank"))
-        # BatchMode refuses instead of asking for a password; the others notice a lost link.
+        # BatchMode makes ssh fail instead of asking for a password; the other options make it notice a lost link.
         options = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
         named = (part for option in options for part in ("-o", option))
-        # The person's own shell there may be any.
+        # Through /bin/sh, because the person's own shell there may be any.
         return ("ssh", "-T", *named, "--", self.ssh, f"/bin/sh -c {shlex.quote(_START)}")
 
 
 def _check_private(name: str, ip: str) -> None:
+    """Raise InvalidSettingError for an address that may be on the internet: what ranks send is not encrypted."""
     try:
         address = ipaddress.IPv4Address(ip)
     except ValueError:
@@ -121,7 +123,7 @@ def ring_hosts(names: Sequence[str], known: Sequence[Host]) -> tuple[Host, ...]:
 
 
 def _own_address(peer: str) -> str:
-    """Return this machine's address on the way to another."""
+    """Return the address with which this machine reaches another: that of the cable or the network between them."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((peer, _ANY_PORT))
         return str(probe.getsockname()[0])

@@ -1,4 +1,9 @@
-"""The processes of all ranks: started here and over ssh, watched, and ended together."""
+"""The processes of all ranks: started here and over ssh, watched, and ended together.
+
+Rank 0 runs on this Mac and has the engine; the others follow its calls over a ring of connections between the Macs. A
+rank that waits for a lost one waits for ever, so each is pinged. Any thread may ask a rank; what a rank answers comes
+on a thread of `ChildProcess`.
+"""
 
 import queue
 import secrets
@@ -18,25 +23,30 @@ from rdchat.work.job import Job
 
 DEADLINE_S = 90.0
 """A rank without a sign of life for so long is given up."""
-# A hanging rank is found by its pings before rank 0, which waits for it, is too late: this part of the deadline each.
+# A ping must be answered within this part of the deadline: a rank that hangs must be found before rank 0, which waits
+# for it, exceeds the deadline and gets the blame.
 _PING_SHARE = 3
-# When one rank ends, MLX may end the others: so long all ends are gathered, to name the first.
+# When one rank ends, MLX may end the others. For so long faults are gathered, to name the first.
 _SETTLE_S = 0.5
-# Loading waits for the slowest disk, and a benchmark reports once a reply: they have so many times the deadline.
+# These calls have so many times the deadline: loading waits for the slowest disk, and a benchmark reports once a reply.
 _PATIENCE = {"join": 2, "load": 10, "benchmark": 10}
-# macOS may keep the wired memory of a process that only ends.
+# Time for the ranks to free the model before they end: macOS may keep the wired memory of a process that just ends.
 _UNLOAD_S = 2.0
-# Calls for which resting ranks go on resting.
+# Calls that only rank 0 answers, so the other ranks go on resting.
 _STILL = {"rest", "stop", "count_tokens"}
+# What a rank says of its Mac besides versions.
 _NUMBERS = ("free_bytes", "limit_bytes", "port")
 # A slower link than a cable's.
 _SLOW_GBIT_S = 2
+# Requests that a rank may have at the same time.
 _AT_ONCE = 1000
+# Exit statuses: of ssh itself, and of a shell that does not find the command.
 _SSH_FAILED = 255
 _COMMAND_MISSING = 127
 _AGAIN = "Go on when that Mac is back: the model is then loaded again."
 
 type _Read = Callable[[Any], Any]
+"""Converts JSON of a rank. A LookupError, TypeError or ValueError from it ends the rank."""
 
 
 def _as_it_is(answer: Any) -> Any:
@@ -44,7 +54,7 @@ def _as_it_is(answer: Any) -> Any:
 
 
 class End(NamedTuple):
-    """The last of a request's answers: its result, or the error."""
+    """The last of a rank's answers to a request: the result, or the error."""
 
     outcome: Any
 
@@ -65,10 +75,14 @@ class RankProcesses:
         self._children = [
             ChildProcess("rank", at_once=_AT_ONCE, command=host.command, restarts=False) for host in hosts
         ]
+        # Ranks that ended, hang or failed, with their errors, in the order in which that was seen.
         self._faults: list[tuple[int, RdchatError]] = []
+        # Set once `error` is.
         self._failed = threading.Event()
         self._closed = threading.Event()
+        # All ranks but rank 0.
         self._others = range(1, len(hosts))
+        # Whether rank 0 has an engine, and whether the others wait without a processor's work.
         self._joined = False
         self._resting = False
 
@@ -93,7 +107,7 @@ class RankProcesses:
         return {"addresses": addresses, "key": secrets.token_hex()}
 
     def together(self, do: str, read: _Read = _as_it_is, **arguments: Any) -> list[Any]:
-        """Have all ranks do something at the same time; return their results."""
+        """Have all ranks do something at the same time; return their results. Each also gets its own number."""
         ranks = range(len(self._children))
         answers = [self.ask_rank(do, {"rank": rank, **arguments}, rank, read) for rank in ranks]
         return [self.result_of(each, rank=rank) for rank, each in zip(ranks, answers, strict=True)]
@@ -105,6 +119,7 @@ class RankProcesses:
             RdchatError: If one cannot. It names the Mac.
         """
         threading.Thread(target=self._watch, name="ranks", daemon=True).start()
+        # Rank 0 first: it refuses a model that cannot be split before the others download it.
         for ranks in (range(1), self._others):
             arguments = {"model": model, "ranks": len(self._children)}
             answers = [
@@ -114,17 +129,17 @@ class RankProcesses:
                 self.result_of(each, on_progress, rank)
 
     def join(self, **arguments: Any) -> None:
-        """Have rank 0 make its engine, and the others follow it."""
+        """Have rank 0 make its engine, and the others follow it: their request has no answer until they end."""
         for rank in self._others:
             sent = {"rank": rank, **arguments}
-            on_end = partial(self._on_end, rank)
+            on_end = partial(self._note_fault, rank)
             self._children[rank].submit("join", sent, on_end=on_end)
         self.result_of(self.ask_rank("join", {"rank": 0, **arguments}))
         self._joined = True
 
     def rest_ranks(self) -> None:
-        """Have all ranks give memory back, and the others take no processor, until rank 0 gets a request."""
-        # They know it before rank 0's message.
+        """Have all ranks give memory back until rank 0 gets a request; the others take no processor time meanwhile."""
+        # The others must know it before rank 0's message comes, which they would else wait for.
         for job in [self._notify(rank, "wait") for rank in self._others]:
             job.result()
         self._resting = True
@@ -144,8 +159,8 @@ class RankProcesses:
             do: Name of the call.
             arguments: As JSON.
             rank: The rank.
-            read: Converts the result. A LookupError, TypeError or ValueError from it ends the rank.
-            read_progress: Converts progress, as `read` does.
+            read: Converts the result.
+            read_progress: Converts progress.
         """
         if self._resting and do not in _STILL:
             self._resting = False
@@ -157,7 +172,7 @@ class RankProcesses:
 
         def report(progress: Any) -> None:
             reported = read_progress(progress)
-            # Another Mac only says how far it is, perhaps without end.
+            # Other Macs send progress alone, perhaps without end: they get no second place in the queue.
             if not rank or answers.empty():
                 answers.put(reported)
 
@@ -178,9 +193,9 @@ class RankProcesses:
         return answer.outcome
 
     def explained(self, error: RdchatError, rank: int = 0) -> RdchatError:
-        """Return a rank's error for people: another rank that ended or hangs may be the reason."""
+        """Return a rank's error for people, or the error of another rank that ended or hangs and so caused it."""
         if isinstance(error, ChildError):
-            self._on_end(rank, error)
+            self._note_fault(rank, error)
         # The class of unexpected errors is RdchatError itself.
         if isinstance(error, ChildError | DeviceError | RanksError) or type(error) is RdchatError:
             self._failed.wait(2 * _SETTLE_S)
@@ -189,7 +204,7 @@ class RankProcesses:
     def unload_ranks(self) -> None:
         """Have all ranks free the model, for two seconds at most, and end them."""
         if self._joined and not self._closed.is_set():
-            # Who ends now is not at fault.
+            # From now on, a rank that ends is not at fault.
             self._closed.set()
             with suppress(queue.Empty):
                 self.ask_rank("close", {}).get(timeout=_UNLOAD_S)
@@ -202,25 +217,27 @@ class RankProcesses:
             child.close()
 
     def _watch(self) -> None:
-        """Ping all ranks."""
+        """Ping all ranks now and then, until they are closed."""
         while not self._closed.wait(DEADLINE_S / _PING_SHARE / 2):
             for rank in range(len(self._children)):
                 self._notify(rank, "ping")
 
     def _notify(self, rank: int, what: str) -> Job[Any]:
-        """Tell a rank something that its reading thread answers, whatever MLX waits for."""
+        """Send a rank something that its reading thread answers at once, also while MLX waits for another rank."""
         limits = Limits(DEADLINE_S / _PING_SHARE)
-        return self._children[rank].submit(what, {}, limits, on_end=partial(self._on_end, rank))
+        return self._children[rank].submit(what, {}, limits, on_end=partial(self._note_fault, rank))
 
-    def _on_end(self, rank: int, outcome: Any) -> None:
+    def _note_fault(self, rank: int, outcome: Any) -> None:
+        """Take note of a rank's error; after the first one, all ranks are ended."""
         if isinstance(outcome, RdchatError) and not self._closed.is_set():
             self._faults.append((rank, outcome))
             if len(self._faults) == 1:
                 threading.Thread(target=self._give_up, name="end of ranks", daemon=True).start()
 
     def _give_up(self) -> None:
+        """End all ranks, and say which one is at fault."""
         time.sleep(_SETTLE_S)
-        # What was killed or stopped from outside came before what MLX ended.
+        # A process that was killed or stopped from outside comes first: the others were ended by MLX because of it.
         faults = sorted(self._faults, key=lambda fault: not getattr(fault[1], "interrupted", False))
         self.error = self._named(*faults[0])
         self.close()
@@ -246,12 +263,12 @@ class RankProcesses:
 
 
 def _facts(data: Any) -> dict[str, Any]:
-    """Return what a rank answers to `hello`, and nothing else that another Mac might send."""
+    """Return the known fields of a rank's answer to `hello`: another Mac might send anything."""
     return {"versions": dict(data["versions"])} | {name: int(data[name]) for name in _NUMBERS}
 
 
 def checked(host: Host) -> dict[str, Any]:
-    """Start ranks on another Mac and on this one.
+    """Try another Mac: start a rank on it and one on this Mac, and measure the link between them.
 
     Returns:
         What the Mac says of itself, and how fast the link is; or why the two cannot run a model together, as `problem`.
@@ -266,7 +283,7 @@ def checked(host: Host) -> dict[str, Any]:
 
 
 def facts_text(facts: dict[str, Any]) -> str:
-    """Return what `checked` found, for people."""
+    """Return the result of `checked`, for people."""
     if "problem" in facts:
         return str(facts["problem"])
     speed = facts["bytes_per_s"] * 8 / 1e9

@@ -1,7 +1,8 @@
 """The child process of one rank, `rdchat --child rank`: rank 0 runs the engine, the others follow its calls.
 
-It ends itself when its standard input closes, or when the parent has not written for long; a call of MLX that waits for
-another rank for ever cannot prevent that.
+The main thread answers requests, since MLX belongs to it. Another thread reads them, and answers at once what must not
+wait for MLX. The process ends itself when its standard input closes, or when the parent has not written for long; a
+call of MLX that waits for another rank for ever cannot prevent that.
 """
 
 import os
@@ -26,11 +27,14 @@ from rdchat.machine import keep_awake
 from rdchat.work.job import CancelledError, Job
 from rdchat.work.served import ParentLink, Request, answer_one
 
-# The parent pings more often; a lost link between two Macs would leave the process there.
+# After so long without a message the process ends: it would stay there when the link between two Macs is lost. The
+# parent pings more often.
 _SILENCE_S = 90.0
+# How often the silence is checked, and how often a paused reply reports that it is alive.
 _BEAT_S = 1.0
+# How often a reply's counters are sent with its events.
 _STATISTICS_S = 0.1
-# The link is measured by sums of this many bytes.
+# The link is measured by the quickest of so many sums, of one byte and of so many bytes.
 _SUMS = 5
 _LARGE = 2**25
 
@@ -41,16 +45,18 @@ def main() -> int:
 
 
 class _Rank:
-    """Answers requests on the main thread, which is MLX's; one that comes between two events of a reply pauses it."""
+    """Answers requests on the main thread; one that comes between two events of a reply pauses the reply."""
 
     def __init__(self) -> None:
         self._link = ParentLink(logs=True)
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._engine: Any = None
-        # Replies and benchmarks by the number that the parent chose, the paused ones first.
+        # Replies and benchmarks that have begun, by the number that the parent chose: the paused ones, then the present
+        # one.
         self._streams: dict[int, tuple[Any, Job[Any]]] = {}
+        # Numbers of those that the parent has stopped, perhaps before they began.
         self._stopped: set[int] = set()
-        # Whether rank 0 may send; only a rank that follows it waits.
+        # Not set while all ranks rest. A rank that follows rank 0 waits for it, instead of for a message.
         self._going = threading.Event()
         self._going.set()
         self._beat_at = time.monotonic()
@@ -63,30 +69,32 @@ class _Rank:
             self._answer(*self._requests.get())
 
     def _receive(self) -> None:
+        """Read requests: answer those that must not wait for MLX, and queue the others for the main thread."""
         for job, message in self._link.requests():
             self._heard_at = time.monotonic()
             match message["do"]:
                 case "ping":
-                    job.set_outcome(None)
+                    pass
                 case "wait":
                     self._going.clear()
-                    job.set_outcome(None)
                 case "go":
                     self._going.set()
-                    job.set_outcome(None)
                 case "stop":
                     number = message["arguments"]["number"]
                     self._stopped.add(number)
-                    # The main thread may end it at the same time.
+                    # `get`, because the main thread may end it at the same time.
                     if (stream := self._streams.get(number)) is not None:
                         stream[0].cancel()
-                    job.set_outcome(None)
                 case "count_tokens":
                     threading.Thread(target=self._answer, args=(job, message), daemon=True).start()
+                    continue
                 case _:
                     self._requests.put((job, message))
+                    continue
+            job.set_outcome(None)
 
     def _watch(self) -> None:
+        """End the process once the parent has been silent for too long."""
         while time.monotonic() - self._heard_at < _SILENCE_S:
             time.sleep(_BEAT_S)
         os._exit(1)
@@ -96,7 +104,7 @@ class _Rank:
         calls: dict[str, Callable[..., Any]] = {
             "hello": _hello, "fetch": _fetch, "join": self._join, "measure": _measure,
         }  # fmt: skip
-        # An ssh session alone does not prevent sleep.
+        # An ssh session alone does not keep a Mac awake.
         with keep_awake():
             answer_one(job, message, calls.get(do) or partial(self._call, do))
 
@@ -112,7 +120,14 @@ class _Rank:
             self._engine = LocalEngine(ring)
 
     def _call(self, method: str, job: Job[Any], *, number: int = -1, **arguments: Any) -> Any:
-        """Call a method of the engine; its callbacks become reports."""
+        """Call a method of the engine with JSON arguments; its progress is reported to the parent.
+
+        Args:
+            method: Name of a method of `Engine`.
+            job: The parent's request.
+            number: The number of a reply or a benchmark.
+            arguments: As JSON.
+        """
         kinds = kinds_of(method)
         values = {name: read(kinds[name], data) for name, data in arguments.items()}
         if "on_progress" in kinds:
@@ -145,7 +160,10 @@ class _Rank:
             del self._streams[number]
 
     def _let_others_go_first(self, reply: Any) -> None:
-        """Answer what came since the last event; show the parent that paused replies are alive."""
+        """Answer the requests that came since the last event of a reply, which is paused meanwhile.
+
+        Now and then an empty report shows the parent that the replies that were paused before are alive.
+        """
         if (now := time.monotonic()) - self._beat_at > _BEAT_S:
             self._beat_at = now
             for _, paused in list(self._streams.values())[:-1]:
@@ -176,7 +194,7 @@ def _hello(_job: Job[Any], rank: int, ips: Sequence[str]) -> dict[str, Any]:
 
 
 def _fetch(job: Job[Any], rank: int, model: str | None, ranks: int) -> None:
-    """Check on rank 0 that a model can be split; download it from the hub on a rank that does not have it."""
+    """On rank 0, check that a model can be split over so many ranks; on the others, download it if it is missing."""
     from rdchat.inference.models.model_files import resolve_model  # noqa: PLC0415  slow to import
     from rdchat.inference.sharding.model_split import split_of  # noqa: PLC0415
 

@@ -1,6 +1,7 @@
-"""The engine in a child process, over one Mac or several: rank 0 has the engine, and this one speaks with it.
+"""The engine in child processes, over one Mac or several: `RanksEngine` here passes each call on to rank 0's engine.
 
-Arguments, results and events of `Engine` go there and back as JSON, by their types. No MLX and no Qt.
+Arguments, results and events of `Engine` go there and back as JSON; the type annotations of its methods say how each is
+written and read. No MLX and no Qt.
 """
 
 import itertools
@@ -40,13 +41,15 @@ from rdchat.work.job import CancelledError
 
 EVENTS: dict[str, Any] = {"generate": GenerationEvent, "benchmark": BenchEvent}
 """Types of the events, by the method of `Engine` that begins them."""
-# A token's bytes need not be text. Earlier replies are an object of one process, so they are not sent.
+# Bytes as base64, since those of a token need not be text. Arbitrary types, since a request has fields that are never
+# sent; see `_without_objects`.
 _CONFIG = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=True)
+# Numbers of replies and benchmarks.
 _numbers = itertools.count()
 
 
 def plain(kind: Any, value: Any) -> Any:
-    """Return a value of a type, or None, as JSON."""
+    """Return a value as JSON; `kind` is its type, and it may also be None."""
     return _adapter(kind).dump_python(value, mode="json")
 
 
@@ -59,6 +62,11 @@ def read(kind: Any, data: Any) -> Any:
 def kinds_of(method: str) -> dict[str, Any]:
     """Return the types of the arguments of a method of `Engine`, and of its result as `return`."""
     return get_type_hints(getattr(Engine, method))
+
+
+def _sent(method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments of a method of `Engine` as JSON."""
+    return {name: plain(kinds_of(method)[name], value) for name, value in arguments.items()}
 
 
 @cache
@@ -79,10 +87,11 @@ class RanksEngine:
 
     def __init__(self, hosts: Callable[[], Sequence[Host]] = tuple) -> None:
         self._hosts = hosts
-        # The arguments of `load`.
+        # The arguments of `load` for the loaded model.
         self._chosen: tuple[str | None, Dtype, bool] | None = None
-        # Other threads read it.
+        # Read it once in a method: other threads may set it meanwhile.
         self._ranks: RankProcesses | None = None
+        # The limit of the KV caches, for ranks that are started again.
         self._cache_bytes: int | None = None
 
     def load(self, model: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool = False) -> ModelInfo:
@@ -94,7 +103,7 @@ class RanksEngine:
     def unload(self) -> int:
         self._chosen = None
         self.sleep()
-        # The system gets all memory of the processes back; how much that was is not known.
+        # All memory of the processes is free now; how much that was is not known.
         return 0
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:  # noqa: ARG002  a reply that was stopped is cancelled at once
@@ -152,6 +161,7 @@ class RanksEngine:
         return self._loaded()
 
     def _loaded(self) -> RankProcesses:
+        """Return the processes; raise RdchatError if there are none, or they have failed."""
         if self._ranks is None:
             raise no_model()
         if self._ranks.error is not None:
@@ -159,6 +169,7 @@ class RanksEngine:
         return self._ranks
 
     def _start(self, address: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool) -> ModelInfo:
+        """Start the processes and load a model; its address may name the Macs that it runs on."""
         self.sleep()
         names, model = ranked_model(address) or ((THIS_MAC,), address)
         ranks = RankProcesses(ring_hosts(names, self._hosts()))
@@ -177,15 +188,14 @@ class RanksEngine:
 
     def _call(self, method: str, on_progress: OnProgress = lambda _: None, **arguments: Any) -> Any:
         """Call a method of rank 0's engine."""
-        kinds = kinds_of(method)
         ranks = self._loaded()
-        sent = {name: plain(kinds[name], value) for name, value in arguments.items()}
-        progress = partial(read, LoadProgress)
-        return ranks.result_of(ranks.ask_rank(method, sent, 0, partial(read, kinds["return"]), progress), on_progress)
+        read_result = partial(read, kinds_of(method)["return"])
+        answers = ranks.ask_rank(method, _sent(method, arguments), 0, read_result, partial(read, LoadProgress))
+        return ranks.result_of(answers, on_progress)
 
 
 class _Stream:
-    """A reply (`TokenIterator`) or a benchmark (`BenchRunner`) of rank 0, which does not wait for its reader.
+    """A reply (`TokenIterator`) or a benchmark (`BenchRunner`) of rank 0, which goes on while nobody reads it here.
 
     Attributes:
         statistics: The counters of a tenth of a second ago.
@@ -197,9 +207,7 @@ class _Stream:
         self._number = next(_numbers)
         self.statistics = Statistics()
         self._ended = False
-        kinds = kinds_of(method)
-        sent = {name: plain(kinds[name], value) for name, value in arguments.items()}
-        self._answers = ranks.ask_rank(method, {"number": self._number, **sent})
+        self._answers = ranks.ask_rank(method, {"number": self._number, **_sent(method, arguments)})
 
     def __iter__(self) -> "_Stream":
         return self

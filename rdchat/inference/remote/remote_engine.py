@@ -97,10 +97,10 @@ class RemoteModel:
     """
 
     name: str
-    context_length: int = UNKNOWN_LENGTH
-    thinking: tuple[ThinkingChoice, ...] = (*ThinkingChoice,)
-    is_rdchat: bool = False
-    sees: bool = True
+    context_length: int
+    thinking: tuple[ThinkingChoice, ...]
+    is_rdchat: bool
+    sees: bool
 
 
 def list_models(server: RemoteServer, key: str) -> tuple[RemoteModel, ...]:

@@ -1,4 +1,8 @@
-"""How a model is split over ranks: every layer by tensor parallelism, or whole layers as a pipeline."""
+"""How a model is split over ranks: every layer by tensor parallelism, or whole layers as a pipeline.
+
+mlx-lm does the splitting. It is tried on a network without weights before a model is loaded or downloaded, because
+mlx-lm does not say whether a model can be split.
+"""
 
 import zlib
 from collections.abc import Callable
@@ -14,16 +18,15 @@ from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from rdchat.errors import ModelError, RanksError, one_line
 from rdchat.inference.loading import Part
-from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.model_settings import model_classes, model_settings
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from rdchat.inference.verification.round_cache import leaves
 
-# Other numbers of ranks that a refusal looks at.
+# A refusal names the numbers of ranks up to this one that would do.
 _MAX_RANKS = 9
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 Split = StrEnum("Split", "TENSOR PIPELINE")
-"""How a model is split: `TENSOR` has two sums a layer, `PIPELINE` a message from rank to rank."""
+"""How a model is split. `TENSOR` has two sums over all ranks in each layer, `PIPELINE` a message from rank to rank."""
 
 
 def split_of(folder: Path, ranks: int) -> Split:
@@ -33,7 +36,6 @@ def split_of(folder: Path, ranks: int) -> Split:
         RanksError: If it cannot; it says why, and with how many ranks it could.
         ModelError: If it has no readable configuration.
     """
-    config = read_config(folder)
     try:
         config = model_settings(folder, shared_tokenizers()).config
         model_class, arguments = model_classes(config)
@@ -42,7 +44,7 @@ def split_of(folder: Path, ranks: int) -> Split:
     except ModelError:
         raise
     except Exception as error:
-        # A foreign configuration.
+        # The configuration is foreign: mlx-lm's classes may raise anything.
         reason = one_line(error)[:200].rstrip(".")
         raise RanksError(
             f"{folder.name} cannot be split over several Macs: {reason}.", "Choose another model."
@@ -63,7 +65,7 @@ def split_of(folder: Path, ranks: int) -> Split:
 
 
 def shard(network: nn.Module, group: Any, split: Split) -> None:
-    """Leave this rank's part of a network whose weights are not read yet.
+    """Reduce a network whose weights are not read yet to this rank's part.
 
     Args:
         network: An mlx-lm model with all of its weights, lazy.
@@ -76,7 +78,7 @@ def shard(network: nn.Module, group: Any, split: Split) -> None:
     outputs = [(owner, owner.lm_head) for _, owner in network.named_modules() if "lm_head" in owner]
     network.shard(group)
     for owner, output in outputs:
-        # Heads use the target's output layer outside of calls, where no sum may be.
+        # The output layer stays whole: drafter heads use it outside of calls, where no sum over ranks may be.
         if owner.lm_head is not output:
             owner.lm_head = output
             owner.sharding_group = None
@@ -100,14 +102,14 @@ def _indivisible(make: Callable[[], nn.Module], ranks: int) -> str:
     network = make()
     before = _counts(network)
     try:
-        # It stands in for a group, of which only these are called.
+        # In place of a group of ranks, of which mlx-lm calls only these two.
         shard(network, SimpleNamespace(size=lambda: ranks, rank=lambda: 0), Split.TENSOR)
     except Exception as error:
         return f"its layers cannot be divided ({one_line(error)[:200].rstrip('.')})"
     after = _counts(network)
     for key, count in before.items():
         left = after.get(key, count)
-        # A rank may have a copy of a head.
+        # It is wrong where the ranks' counts do not add up, unless each rank has a copy of one head.
         if left != count and count % ranks and not (left == 1 and ranks % count == 0):
             what = "key-value heads" if "kv" in key[1] or "key_value" in key[1] else "heads"
             return f"its layers have {count} {what}"
@@ -115,7 +117,7 @@ def _indivisible(make: Callable[[], nn.Module], ranks: int) -> str:
 
 
 def _counts(network: nn.Module) -> dict[tuple[str, str], int]:
-    """Return the integers that modules keep, by module and name."""
+    """Return the attributes of modules that are integers, counts of heads among them, by module and name."""
     return {
         (name, key): value
         for name, module in network.named_modules()

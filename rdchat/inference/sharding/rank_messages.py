@@ -1,8 +1,9 @@
-"""The ring of ranks, and what rank 0 tells the others: each call of its network, and what happened to caches before it.
+"""The messages of rank 0 to the other ranks: each call of its network, and what happened to KV caches before it.
 
-The ring is MLX's own, over TCP. A message is a sum of int32 arrays to which the other ranks add zeros: every backend of
-MLX has sums, and they may be lazy, so a message can carry tokens that the device still computes. The others repeat each
-call on their part of the model.
+Each rank has a part of the model, so all must make the same calls: rank 0 (`Leader`) says what it does, and the others
+(`Follower`) repeat it. The ring of ranks is MLX's own, over TCP. MLX has no messages, but sums over all ranks: a
+message is a sum of int32 arrays to which the other ranks add zeros. Sums are lazy, so a message can carry tokens that
+the device still computes.
 """
 
 import json
@@ -15,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import IntEnum
 from functools import partial
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -37,13 +39,13 @@ from rdchat.inference.verification.target import LoadedModel
 
 # Integers of the first sum; nearly every message fits into it.
 _SIZE = 256
-# Marks the start of a message.
+# The first integer of each message.
 _MAGIC = 0x72646368
-# No message is longer: a call has some thousand tokens.
+# A longer message is an error: a call has some thousand tokens.
 _MAX_INTEGERS = 2**20
 Kind = IntEnum("Kind", ["LOAD", "CALL", "UNLOAD", "REST", "END"])
-"""What a message says. `LOAD` has a precision and a check sum; of `CALL` see `Leader`."""
-# A call of more tokens reads a prompt.
+"""What a message says. The words of `LOAD` are a precision and a check sum; for those of `CALL` see `Leader`."""
+# A call of more tokens is one of a prompt.
 _MAX_DRAFT = 64
 _LOG = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ def send(
     Args:
         group: The ranks.
         kind: What it says.
-        numbers: Its first words.
+        numbers: Its first words; a word is an integer of the message.
         arrays: Int32 (n,), the other words, perhaps lazy.
         waits: Whether to wait until the other ranks have it, and so are done with the call before.
     """
@@ -70,11 +72,11 @@ def send(
 
 
 def meet(group: mx.distributed.Group, *, waits: bool = True) -> None:
-    """Wait on the CPU until all ranks are here: macOS ends work of a GPU that waits for one for some five seconds.
+    """Wait until all ranks are here. On the CPU: macOS ends work of a GPU that waits for about five seconds.
 
     Args:
         group: The ranks.
-        waits: False only takes part, at the same place among this rank's sums.
+        waits: False takes part without waiting, so that the ranks' sums stay in the same order.
     """
     (mx.eval if waits else mx.async_eval)(mx.distributed.all_sum(mx.array(1), group=group, stream=mx.cpu))
 
@@ -83,7 +85,7 @@ def receive(group: mx.distributed.Group) -> tuple[Kind, list[int]]:
     """Wait for the next message of rank 0; return its kind and its words, those of arrays included.
 
     Raises:
-        RanksError: If it is none, since this rank computed something else than rank 0, or a rank was lost.
+        RanksError: If a rank was lost, or what came is no message: this rank then computes another sum than rank 0.
     """
     magic, kind, count, *numbers = _sum_of(group, _SIZE)
     if magic != _MAGIC or kind not in Kind or not 0 <= count <= _MAX_INTEGERS:
@@ -95,7 +97,7 @@ def receive(group: mx.distributed.Group) -> tuple[Kind, list[int]]:
 
 @contextmanager
 def timed_exchanges(timed: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """Compute each exchange of the network with other ranks by itself, and time it, with the wait for them.
+    """Compute each exchange of the network with other ranks by itself in the block, and time it with the wait for them.
 
     Args:
         timed: Times a block.
@@ -127,8 +129,8 @@ def _sum_of(group: mx.distributed.Group, size: int) -> list[int]:
 def join(rank: int, addresses: Sequence[str], key: str) -> mx.distributed.Group:
     """Join the ring, and wait until the others have; a process can join once.
 
-    MLX takes whoever connects first for the neighbour. So all ranks add numbers that follow from a key: a stranger
-    cannot give their sum.
+    MLX takes whoever connects first for the neighbour. So each rank adds numbers of its own that follow from a secret
+    key. A stranger does not know its share, and the sum shows that.
 
     Args:
         rank: Index of this process among the addresses.
@@ -138,11 +140,12 @@ def join(rank: int, addresses: Sequence[str], key: str) -> mx.distributed.Group:
     Raises:
         RanksError: If the ring could not be made, or a stranger is in it.
     """
+    # Eight numbers of each rank.
     shares = [struct.unpack("<8I", sha256(f"{key} {each}".encode()).digest()) for each in range(len(addresses))]
     with tempfile.TemporaryDirectory() as folder:
         hosts = Path(folder) / "hosts.json"
         hosts.write_text(json.dumps([[address] for address in addresses]), "utf-8")
-        # MLX reads them once.
+        # MLX reads the file here and never again.
         os.environ |= {"MLX_HOSTFILE": str(hosts), "MLX_RANK": str(rank)}
         try:
             group = mx.distributed.init(strict=True, backend="ring")
@@ -175,7 +178,7 @@ def load(
     try:
         loaded = load_model(model, dtype, on_progress, anyway=anyway, part=part)
     except BaseException:
-        # The others meet when they have loaded theirs.
+        # The others wait for this once they have loaded theirs.
         meet(group, waits=False)
         raise
     meet(group)
@@ -184,17 +187,20 @@ def load(
 
 
 class Leader:
-    """The calls of a network that other ranks repeat on caches of their own.
+    """Sends each call of rank 0's network to the other ranks, which repeat it on caches of their own.
 
-    A call's message has the cache's number, its length before the call, the number of tokens, whether they have
-    positions of their own, whether they are a tree, whether the state layers record, the tree's deepest and leaves,
-    and the operations on caches since the last call, each as its number, the cache's, the number of its arguments, and
-    these. The tokens follow, then their positions, then their parents. These may be lazy, so rank 0 waits for nothing
-    that it would not wait for alone.
+    The words of a call's message are:
+    - the cache's number, its length before the call, and the number of tokens;
+    - whether the tokens have positions of their own, whether they are a tree, and whether the state layers record;
+    - the tree's depth and its number of leaves;
+    - how many words follow for operations on caches since the last call, and these: for each operation its number, the
+      cache's number, the number of its arguments, and the arguments;
+    - the tokens, their positions, and their parents in the tree. These may be lazy, so rank 0 waits for nothing that it
+      would not wait for alone.
 
     All ranks must evaluate the same sums in the same order. So each call's trunk is evaluated at once, whether rank 0
-    uses the result or not, and the message before it. While a prompt is read rank 0 waits for the message first: its
-    GPU would else wait for a rank that still reads the part before.
+    uses the result or not, and the message before it. While a prompt is read, rank 0 first waits until the others have
+    the message: else its GPU would wait for a rank that still reads the part before.
 
     Args:
         network: The model's part on this rank; it gets a subclass that knows this object.
@@ -206,10 +212,12 @@ class Leader:
         self._hooks = hooks
         hooks.gives_trunk = True
         self._group = group
+        # Numbers of caches, by the `id` of their first layer.
         self._numbers: dict[int, int] = {}
-        self._last = 0
+        self._free_numbers = count(1)
+        # Words of the operations since the last call.
         self._operations: list[int] = []
-        # By cache, of rounds that were opened: (nodes,) parents, deepest, leaves.
+        # By a cache's number, the tree of a round that was opened: (nodes,) parents, depth, leaves.
         self._trees: dict[int, tuple[mx.array, int, int]] = {}
         wrap_call(network, self._call)
         # `KVCache` looks for it there.
@@ -224,28 +232,29 @@ class Leader:
         if tree is not None:
             depths, ancestors, deepest, leaves = tree
             above = mx.argmax((ancestors & (depths == depths[:, None] - 1)).astype(mx.uint8), axis=1)
-            # The root, and nodes of padding, have none.
+            # The root and nodes of padding have no parent: -1.
             self._trees[number] = mx.where(depths > 0, above.astype(mx.int32), -1), deepest, leaves
         self._operations.extend([operation, number, len(arguments), *arguments])
 
     def _number(self, layers: list[Any] | None) -> int:
-        """Return a cache's number; 0 for none. It is that of the first layer's, which no other cache has."""
+        """Return the number of a cache with these layers; 0 for none. No two caches share their first layer."""
         if layers is None:
             return 0
         key = id(layers[0])
         if key not in self._numbers:
-            self._last += 1
-            self._numbers[key] = self._last
+            self._numbers[key] = next(self._free_numbers)
             finalize(layers[0], self._drop, key).atexit = False
         return self._numbers[key]
 
     def _drop(self, key: int) -> None:
+        """Have the others drop a cache that Python has freed here."""
         number = self._numbers.pop(key)
         self._trees.pop(number, None)
         # Perhaps on another thread, on which Python collects garbage.
         self._operations.extend([Operation.DROP, number, 0])
 
     def _call(self, plain: Callable[..., mx.array], tokens: mx.array, cache: list[Any] | None = None) -> mx.array:
+        """Send a call to the others, then make it; `plain` is the network's own call."""
         hooks = self._hooks
         number = self._number(cache)
         *tree, deepest, leaves = self._trees.pop(number, (0, 1))
@@ -254,6 +263,7 @@ class Leader:
             arrays.append(hooks.depths)
         arrays += tree
         flags = hooks.depths is not None, bool(tree), hooks.states.recorded
+        # Only what was copied is removed: another thread may append at any moment, see `_drop`.
         operations = self._operations[:]
         del self._operations[: len(operations)]
         numbers = [
@@ -281,7 +291,7 @@ def run(group: mx.distributed.Group, model: str | None, rest: Callable[[], objec
     Args:
         group: The ranks.
         model: A model folder, a hub id in the hub's cache, or None for the default model.
-        rest: Returns when rank 0 is about to send again; waiting for its message takes a whole processor.
+        rest: Waits until rank 0 is about to send again. Waiting for a message instead would take a whole processor.
 
     Raises:
         RdchatError: If the model cannot be loaded, is another one than rank 0's, or this rank lost step with rank 0.
@@ -302,7 +312,7 @@ def run(group: mx.distributed.Group, model: str | None, rest: Callable[[], objec
         follower = None
         free_memory()
         if kind is Kind.END:
-            # Rank 0 waits for it before it ends this process.
+            # Rank 0 waits for this before it ends.
             meet(group)
             return
         if kind is Kind.LOAD:
@@ -340,10 +350,10 @@ class Follower:
             RanksError: If the cache does not have the length that rank 0's has.
         """
         number, length, count, has_positions, is_tree, records, deepest, leaves, queued = numbers[:9]
-        rest = self._operate(numbers[9:], queued)
-        tokens = rest[:count]
-        positions = rest[count : count + count * has_positions]
-        parents = rest[-count:]
+        self._carry_out(numbers[9 : 9 + queued])
+        words = numbers[9 + queued :]
+        tokens = words[:count]
+        positions = mx.array(words[count : 2 * count], mx.int32) if has_positions else None
         cache = self._cache(number) if number else None
         hooks = self._hooks
         layers = None if cache is None else cache.layers
@@ -353,36 +363,36 @@ class Follower:
                 "Load the model again.",
             )
         if cache is not None and is_tree:
-            ancestors = PrefixTree(*[np.array([*parents], np.int32)] * 3).ancestors()
+            # Only the parents matter for the ancestors.
+            parents = np.array(words[-count:], np.int32)
+            ancestors = PrefixTree(parents, parents, parents).ancestors()
             depths = ancestors.sum(axis=1, dtype=np.int32) - 1
             cache.open_round(mx.array(depths), mx.array(ancestors), deepest, leaves)
         hooks.states.recorded = bool(records)
-        with hooks.packed(mx.array(positions, mx.int32) if has_positions else None):
+        with hooks.packed(positions):
             try:
                 output = self._network(mx.array([tokens], mx.int32), cache=layers)
             except Exception:
-                # Rank 0 has the same error: it tries what a model can verify.
+                # Rank 0 has the same error: while it loads, it tries what the model can verify.
                 _LOG.warning("A call failed", exc_info=True)
                 return
         trunk = hooks.trunk
         hooks.trunk = None
         mx.async_eval(output if trunk is None else trunk, [layer.state for layer in layers or ()])
 
-    def _operate(self, numbers: list[int], count: int) -> list[int]:
-        """Carry out operations, `count` words; return the other words."""
-        operations = numbers[:count]
-        rest = numbers[count:]
-        while operations:
-            operation, number, size, *operations = operations
-            arguments = operations[:size]
-            operations = operations[size:]
+    def _carry_out(self, words: list[int]) -> None:
+        """Carry out operations on caches; see `Leader` for their words."""
+        while words:
+            operation, number, size, *words = words
+            arguments = words[:size]
+            words = words[size:]
             if operation == Operation.DROP:
                 self._caches.pop(number, None)
             else:
                 self._cache(number).repeat(Operation(operation), arguments)
-        return rest
 
     def _cache(self, number: int) -> KVCache:
+        """Return the cache of a number; rank 0 announces no new ones, so an unknown number is a new cache."""
         if number not in self._caches:
             self._caches[number] = KVCache(self._network)
         return self._caches[number]

@@ -83,8 +83,13 @@ def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Map
             fields.ignored.append(f"tools.{kind}")
 
 
+def _part_or_itself(given: Fields, field: str) -> Fields:
+    """Return the object in a field; the object around it where it is absent, as in `/v1/responses`."""
+    return given if given.raw_value(field) is None else given.part(field)
+
+
 def _function(given: Fields, namespace: str) -> Mapping[str, Any]:
-    function = given if given.raw_value("function") is None else given.part("function")
+    function = _part_or_itself(given, "function")
     if not function.read_text("name"):
         raise wrong(given.field_name("function"), "must name the function.")
     return _tool(function, function.raw_value("parameters", _NO_PARAMETERS), namespace)
@@ -92,10 +97,10 @@ def _function(given: Fields, namespace: str) -> Mapping[str, Any]:
 
 def _custom(given: Fields, namespace: str) -> Mapping[str, Any]:
     """Read a custom tool; the form of its input, which may be a grammar, becomes a part of its description."""
-    custom = given if given.raw_value("custom") is None else given.part("custom")
+    custom = _part_or_itself(given, "custom")
     form = custom.part("format")
     form.raw_value("type")
-    form = form if form.raw_value("grammar") is None else form.part("grammar")
+    form = _part_or_itself(form, "grammar")
     rule = form.read_text("definition", "")
     tool = _tool(custom, _INPUT, namespace) | {"custom": True}
     if rule:
