@@ -87,7 +87,7 @@ class Endpoints:
                 return
             self._guard.check_request(headers)
             response.headers = cors_headers(headers)
-            await self._answer(path, scope, receive, response)
+            await self._answer(path, headers, scope, receive, response)
         except DisconnectedError:
             pass
         except ApiError as error:
@@ -98,7 +98,7 @@ class Endpoints:
             _LOG.error("A request failed unexpectedly: %s\n%s", type(error).__name__, stack)
             await _send_error(path, response, ApiError(500, "Something unexpected went wrong in rdchat."))
 
-    async def _answer(self, path: str, scope: Scope, receive: Receive, response: Response) -> None:
+    async def _answer(self, path: str, headers: Headers, scope: Scope, receive: Receive, response: Response) -> None:
         """Send the models, the number of a prompt's tokens, or the replies; raise ApiError or DisconnectedError."""
         is_models = path == _MODELS_PATH or path.startswith(f"{_MODELS_PATH}/")
         if not is_models and path not in self._interfaces:
@@ -109,7 +109,6 @@ class Endpoints:
         if is_models:
             await self._send_models(path.removeprefix(_MODELS_PATH).removeprefix("/"), response)
             return
-        headers = Headers(scope=scope)
         interface = self._interfaces[path]
         request = interface.read_request(Fields(parse_body(await self._body(headers, receive))))
         if request.replies > self._limits.choices:

@@ -173,8 +173,9 @@ class RequestQueue:
             wait_s = min(max(1, round(len(self._waiting) * self._mean_s)), _LONGEST_WAIT_S)
             raise ApiError(429, "Too many requests wait for the model.", headers={"retry-after": str(wait_s)})
         self._submitted += 1
-        names = one_line(user_agent)[:200], one_line(request.model)[:200]
-        facts = RequestFacts(self._submitted, path, *names, Phase.WAITING)
+        facts = RequestFacts(
+            self._submitted, path, one_line(user_agent)[:200], one_line(request.model)[:200], Phase.WAITING
+        )
         job = Job(client, request, facts, read_images=read_images)
         self._waiting.append(job)
         if read_images is not None and self._reading_task is None:

@@ -62,6 +62,9 @@ class End(NamedTuple):
 class RankProcesses:
     """The processes of all ranks. When one ends, hangs or fails, all are ended, and `error` says why.
 
+    `hello` starts them, `fetch` gives each the model, and `join` connects them and makes rank 0's engine. From then on
+    `ask_rank` calls that engine, until `unload_ranks` or `close`.
+
     Args:
         hosts: One for each rank, with an address each.
 
@@ -82,7 +85,7 @@ class RankProcesses:
         self._closed = threading.Event()
         # All ranks but rank 0.
         self._others = range(1, len(hosts))
-        # Whether rank 0 has an engine, and whether the others wait without a processor's work.
+        # Whether rank 0 has an engine, and whether all ranks rest; see `rest_ranks`.
         self._joined = False
         self._resting = False
 

@@ -114,7 +114,7 @@ def list_models(server: RemoteServer, key: str) -> tuple[RemoteModel, ...]:
     if not isinstance(listed, list):
         raise ModelError(f"{server.host} does not list models as an OpenAI-compatible server.", "Check the address.")
     models = [_model(each) for each in listed[:_MAX_MODELS] if isinstance(each, dict)]
-    return tuple(model for model in models if model is not None)
+    return tuple(filter(None, models))
 
 
 def ask_servers(servers: Iterable[RemoteServer]) -> tuple[ServerState, ...]:

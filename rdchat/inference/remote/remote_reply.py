@@ -207,7 +207,6 @@ class RemoteReply:
     def __init__(
         self, connection: Connection, request: GenerationRequest, body: Mapping[str, Any], *, is_rdchat: bool
     ) -> None:
-        self._connection = connection
         self._request = request
         self._events = connection.events("/v1/chat/completions", body)
         self._runner = asyncio.Runner()
@@ -314,7 +313,7 @@ class RemoteReply:
         received = self._received
         finish = reason or _FINISH.get(received.ending.lower())
         if finish is None:
-            raise self._connection.stopped(received.ending)
+            raise received.connection.stopped(received.ending)
         calls, damaged = received.calls.finished() if reason is None else ([], [])
         trailing = received.flush() + (received.close_thought() if finish is FinishReason.EOS or damaged else "")
         trailing += "".join(received.add_text(f"\n{call}") for call in damaged)

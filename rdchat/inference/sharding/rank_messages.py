@@ -6,6 +6,7 @@ message is a sum of int32 arrays to which the other ranks add zeros. Sums are la
 the device still computes.
 """
 
+import itertools
 import json
 import logging
 import os
@@ -16,7 +17,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import IntEnum
 from functools import partial
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -66,7 +66,9 @@ def send(
     message = mx.concatenate([mx.array([_MAGIC, kind, count, *numbers], mx.int32), *arrays])
     if (missing := _SIZE - message.size) > 0:
         message = mx.pad(message, (0, missing))
-    parts = [message[:_SIZE], *([message[_SIZE:]] if message.size > _SIZE else [])]
+    parts = [message[:_SIZE]]
+    if message.size > _SIZE:
+        parts.append(message[_SIZE:])
     sums = [mx.distributed.all_sum(part, group=group) for part in parts]
     (mx.eval if waits else mx.async_eval)(sums)
 
@@ -214,7 +216,7 @@ class Leader:
         self._group = group
         # Numbers of caches, by the `id` of their first layer.
         self._numbers: dict[int, int] = {}
-        self._free_numbers = count(1)
+        self._free_numbers = itertools.count(1)
         # Words of the operations since the last call.
         self._operations: list[int] = []
         # By a cache's number, the tree of a round that was opened: (nodes,) parents, depth, leaves.
@@ -257,6 +259,7 @@ class Leader:
         """Send a call to the others, then make it; `plain` is the network's own call."""
         hooks = self._hooks
         number = self._number(cache)
+        # The parents of a tree, its depth and its leaves; depth 0 and one leaf alone where there is no tree.
         *tree, deepest, leaves = self._trees.pop(number, (0, 1))
         arrays = [tokens.reshape(-1).astype(mx.int32)]
         if hooks.depths is not None:

@@ -55,17 +55,6 @@ class Prompt:
     messages: tuple[ChatMessage, ...] = ()
     text: str | None = None
 
-    @property
-    def is_continued(self) -> bool:
-        """Whether a reply continues the last message: it is the assistant's, and does not end with a call."""
-        last = self.messages[-1] if self.messages else None
-        return last is not None and last.role is Role.ASSISTANT and not last.tool_calls
-
-    @property
-    def turns(self) -> int:
-        """Number of messages before the reply, without a system prompt."""
-        return sum(each.role is not Role.SYSTEM for each in self.messages) if self.text is None else 1
-
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
@@ -154,14 +143,18 @@ class ReplyRequest:
         prompt = self.prompts[prompt_index]
         if self.tools and info.tool_markers is None and not self.shape:
             raise unsupported("tools", f"{info.name} is a base model, which calls a tool only where it must.")
+        last = prompt.messages[-1] if prompt.messages else None
+        # Messages before the reply, without a system prompt.
+        turns = sum(each.role is not Role.SYSTEM for each in prompt.messages) if prompt.text is None else 1
         # Without a limit of the client, the context is the limit.
         sampling = {"max_tokens": info.context_length} | dict(self.sampling)
         return GenerationRequest(
             prompt.messages,
             replace(info.sampling.params, **sampling),
-            reply_seed(self.seed, prompt.turns, sibling),
+            reply_seed(self.seed, turns, sibling),
             draft=draft,
-            continue_last=prompt.is_continued,
+            # A last message of the assistant is continued, unless it ends with a call.
+            continue_last=last is not None and last.role is Role.ASSISTANT and not last.tool_calls,
             thinking=self._thinking_choice(info),
             thinking_tokens=self.thinking_tokens,
             text=prompt.text,
