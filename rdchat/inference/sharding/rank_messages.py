@@ -367,7 +367,7 @@ class Follower:
             )
         if cache is not None and is_tree:
             # Only the parents matter for the ancestors.
-            parents = np.array(words[-count:], np.int32)
+            parents = np.array([*words[-count:]], np.int32)
             ancestors = PrefixTree(parents, parents, parents).ancestors()
             depths = ancestors.sum(axis=1, dtype=np.int32) - 1
             cache.open_round(mx.array(depths), mx.array(ancestors), deepest, leaves)
