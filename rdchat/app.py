@@ -84,7 +84,7 @@ def machine_memory() -> MachineMemory | None:
     """Return the device's memory."""
     if not _has_mlx():
         return None
-    from rdchat.inference.verification import device  # noqa: PLC0415  MLX
+    from rdchat.inference import device  # noqa: PLC0415  MLX
 
     return device.machine_memory()
 

@@ -182,7 +182,7 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
 
 def _engine() -> tuple[dict[str, Any], str]:
     try:
-        from rdchat.inference.verification.device import engine_facts  # noqa: PLC0415  MLX: doctor must outlive its failure
+        from rdchat.inference.device import engine_facts  # noqa: PLC0415  MLX: doctor must outlive its failure
 
         return engine_facts(), ""
     except (ImportError, OSError, RuntimeError) as error:

@@ -64,7 +64,7 @@ from rdchat.inference.models.unpacking import can_unpack, unpacked
 from rdchat.inference.prompts.model_prompts import ModelPrompts, check_round_trip, check_token_ids, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.inference.verification.capability import check_capability, use_capability
-from rdchat.inference.verification.device import device_name, memory_errors, memory_room, on_gpu, wire_memory
+from rdchat.inference.device import device_name, memory_errors, memory_room, on_gpu, wire_memory
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, PrefillPace

@@ -35,7 +35,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.session import PLAIN_REPLIES, ChatSession
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import Kind, meet, send
-from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
+from rdchat.inference.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.prefix_caches import usual_limit
 
 # When the model is unloaded or the app quits, caches that are not on disk yet are written for at most this long.

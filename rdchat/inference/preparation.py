@@ -49,7 +49,7 @@ def prepare(model: str | None, dtype: Dtype, draft: DraftSettings) -> None:
     """Try out a model, and compile what replies with these settings need."""
     from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the command has ended
     from rdchat.inference.session import ChatSession  # noqa: PLC0415
-    from rdchat.inference.verification.device import memory_room  # noqa: PLC0415
+    from rdchat.inference.device import memory_room  # noqa: PLC0415
 
     session = ChatSession(load_model(model, dtype))
     # Another command may load the same model meanwhile.

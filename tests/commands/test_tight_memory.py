@@ -6,7 +6,7 @@ import pytest
 
 from rdchat.cli import main
 from rdchat.inference import loading
-from rdchat.inference.verification.device import MemoryRoom
+from rdchat.inference.device import MemoryRoom
 from tests.commands.running import Console
 
 

@@ -12,7 +12,7 @@ from rdchat.inference.api import ChatMessage, DraftSettings, GenerationRequest, 
 from rdchat.inference.auto import auto_drafter, measuring
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.device import on_gpu
 from rdchat.inference.verification.target import LoadedModel
 from tests.e2e.model_replies import CODE, check_same, reply, request
 from tests.inference.plain_replies import plain

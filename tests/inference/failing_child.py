@@ -28,7 +28,7 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data_maker import check_batched_decoding, hidden_states
 from rdchat.inference.training.samples import LogitCurve, Teacher
 from rdchat.inference.verification.capability import check_capability
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.verification.verifier import PackedTree

@@ -14,7 +14,7 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import automatic

@@ -20,7 +20,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data_maker import check_batched_decoding
 from rdchat.inference.verification import capability
-from rdchat.inference.verification.device import is_device_error
+from rdchat.inference.device import is_device_error
 from rdchat.inference.verification.target import PrefillPace
 from tests.grids import pairs, share
 from tests.inference.drafting.draft_pairs import shared_near

@@ -23,7 +23,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.engines import ChosenEngine
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.verification import device
+from rdchat.inference import device
 from tests.inference.fakes import ask, reply_end
 from tests.inference.threads import load_silently, on_a_thread
 

@@ -88,7 +88,7 @@ def test_plain_data_is_imported_without_anything_heavy_and_without_an_effect() -
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="macOS has a fast BLAS of its own")
 @pytest.mark.parametrize(
     "use",
-    share(["import rdchat.inference.verification.device", "from rdchat.inference.loading import load_model"]),
+    share(["import rdchat.inference.device", "from rdchat.inference.loading import load_model"]),
 )
 def test_a_library_user_computes_with_the_fast_blas(use: str) -> None:
     code = f"{use}; print('libopenblas' in open('/proc/self/maps').read())"
@@ -104,7 +104,7 @@ def without_tf32_setting(**environment: str) -> dict[str, str]:
 def test_float32_is_not_rounded_to_tf32_unless_the_environment_says_so(set_to: str | None, off: bool) -> None:
     """MLX reads the variable at its first product; nothing here has units for TF32, so it is only looked at."""
     code = (
-        "import os; from rdchat import host; import rdchat.inference.verification.device\n"
+        "import os; from rdchat import host; import rdchat.inference.device\n"
         "print(os.environ['MLX_ENABLE_TF32'] == '0', host.tf32_is_off())"
     )
     environment = without_tf32_setting(**({"MLX_ENABLE_TF32": set_to} if set_to else {}))
@@ -114,7 +114,7 @@ def test_float32_is_not_rounded_to_tf32_unless_the_environment_says_so(set_to: s
 
 
 def test_mlx_that_somebody_else_imported_may_have_read_the_setting_already() -> None:
-    device = "rdchat.inference.verification.device"
+    device = "rdchat.inference.device"
     code = f"import mlx.core; from rdchat import host; import {device}; print(host.tf32_is_off())"
     command = [sys.executable, "-c", code]
     told = subprocess.run(command, env=without_tf32_setting(), capture_output=True, text=True, check=True)

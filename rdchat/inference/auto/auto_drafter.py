@@ -51,7 +51,7 @@ from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.drafting.lookup import lookup_draft
 from rdchat.inference.drafting.lookup_index import Phrases
 from rdchat.inference.models.safetensors_file import target_hash
-from rdchat.inference.verification.device import device_errors, is_device_error
+from rdchat.inference.device import device_errors, is_device_error
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import Verified

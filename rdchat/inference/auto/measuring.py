@@ -20,7 +20,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel

@@ -37,7 +37,7 @@ from rdchat.inference.decoding.reply_iterator import prefill
 from rdchat.inference.decoding.sampling import TokenChooser, filter_border
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification.device import device_errors, fetch
+from rdchat.inference.device import device_errors, fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import Feed, LoadedModel
 

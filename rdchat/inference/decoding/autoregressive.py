@@ -18,7 +18,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reductions import check_finite, finite_rows, log_denominator, top_k
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser, masked
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 

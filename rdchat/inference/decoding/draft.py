@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rdchat.inference.api import DraftSettings, NodeSource
 from rdchat.inference.decoding.loop import AlwaysDraft, Policy, RoundPlan
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verified

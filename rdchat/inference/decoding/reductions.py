@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.errors import ModelError
-from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.device import on_gpu
 from rdchat.inference.verification.target import LoadedModel
 
 # Columns of a block: `top_k` first compares the maxima of blocks.

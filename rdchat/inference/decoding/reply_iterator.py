@@ -31,7 +31,7 @@ from rdchat.inference.decoding.reductions import check_finite
 from rdchat.inference.decoding.reply import Reply, ReplyJob, thought_end
 from rdchat.inference.decoding.rounds import Rounds
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.verification.device import device_errors, was_stopped
+from rdchat.inference.device import device_errors, was_stopped
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import Feed, LoadedModel
 

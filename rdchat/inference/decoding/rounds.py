@@ -21,7 +21,7 @@ from rdchat.inference.decoding.reductions import check_finite, finite_rows
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.sampling import TokenChooser, masked
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
 

@@ -36,7 +36,7 @@ from rdchat.inference.drafting.beam_search import PathScorer
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel

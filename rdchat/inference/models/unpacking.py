@@ -9,7 +9,7 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 
 # Bits of a code; with these, no code crosses the border of a byte.
 _BITS = (2, 4, 8)

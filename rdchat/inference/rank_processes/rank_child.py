@@ -175,7 +175,7 @@ class _Rank:
 
 def _hello(_job: Job[Any], rank: int, ips: Sequence[str]) -> dict[str, Any]:
     """Return versions, memory, and a free port of this rank's address."""
-    from rdchat.inference.verification.device import machine_memory  # noqa: PLC0415  MLX
+    from rdchat.inference.device import machine_memory  # noqa: PLC0415  MLX
 
     try:
         with socket.create_server((ips[rank], 0)) as server:

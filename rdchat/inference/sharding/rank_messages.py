@@ -31,7 +31,7 @@ from rdchat.inference.api import Dtype, OnProgress
 from rdchat.inference.loading import load_model, load_part
 from rdchat.inference.models.model_files import resolve_model
 from rdchat.inference.sharding.model_split import check_sum, part_of
-from rdchat.inference.verification.device import device_errors, fetch, free_memory, unwire_memory, wire_memory
+from rdchat.inference.device import device_errors, fetch, free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.hooks import ModelHooks, wrap_call
 from rdchat.inference.verification.kv_cache import KVCache, Operation, Tree, first_offset
 from rdchat.inference.verification.prefix_tree import PrefixTree

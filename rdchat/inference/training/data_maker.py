@@ -30,7 +30,7 @@ from rdchat.inference.decoding.reductions import top_k
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, conversations_in
 from rdchat.inference.training.seed_prompts import SeedPrompt
 from rdchat.inference.verification.capability import median_error, on_host, rounding_limit, row_errors
-from rdchat.inference.verification.device import fetch, is_device_error
+from rdchat.inference.device import fetch, is_device_error
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
 

@@ -38,7 +38,7 @@ from rdchat.inference.training.samples import (
     draft_vocabulary,
 )
 from rdchat.inference.training.training_plan import Recipe
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.target import TargetEmbeddings
 
 # Lower limit of a scale as a share of the largest, so that constant dimensions are not blown up.

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 # The k of the teacher's top-k.

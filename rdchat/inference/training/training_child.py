@@ -30,7 +30,7 @@ from rdchat.inference.api import (
 from rdchat.inference.loading import load_model
 from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining, compare_drafters
-from rdchat.inference.verification.device import unwire_memory
+from rdchat.inference.device import unwire_memory
 from rdchat.machine import keep_awake
 from rdchat.work.job import Job
 from rdchat.work.served import serve

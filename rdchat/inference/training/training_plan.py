@@ -30,7 +30,7 @@ from rdchat.inference.training.data_maker import (
     check_batched_decoding,
 )
 from rdchat.inference.training.samples import TEACHER_TOKENS
-from rdchat.inference.verification.device import memory_room, total_memory_bytes
+from rdchat.inference.device import memory_room, total_memory_bytes
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.wording import size_text

@@ -47,7 +47,7 @@ from rdchat.inference.training.phases import Pace, make_data, take_shipped, trai
 from rdchat.inference.training.samples import Answers
 from rdchat.inference.training.seed_prompts import seed_prompt
 from rdchat.inference.training.training_plan import TrainingPlan
-from rdchat.inference.verification.device import device_errors
+from rdchat.inference.device import device_errors
 from rdchat.inference.verification.target import LoadedModel
 
 # Held-out questions decoded at the end.

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.api import Capability, DraftKind
-from rdchat.inference.verification.device import fetch, is_device_error
+from rdchat.inference.device import fetch, is_device_error
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import Ints, PrefixTree

@@ -10,7 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.inference.api import ImageSpan, PrefixCacheFacts
-from rdchat.inference.verification.device import total_memory_bytes
+from rdchat.inference.device import total_memory_bytes
 from rdchat.inference.verification.kv_cache import KVCache, check_images, shared_prefix
 
 # The usual limit is 1/n of the memory that models could take.

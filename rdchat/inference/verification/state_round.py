@@ -16,7 +16,7 @@ from functools import cached_property
 
 import mlx.core as mx
 
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 
 # Inputs by row, each (batch, rows, ...).
 type Rows = tuple[mx.array, ...]

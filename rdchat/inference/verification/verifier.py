@@ -14,7 +14,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel

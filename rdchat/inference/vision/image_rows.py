@@ -33,7 +33,7 @@ from rdchat.files.foreign_files import REFETCH_HINT, readable_entries
 from rdchat.inference.api import CacheFolder, ChatImage, GenerationRequest, ImageSpan, Stage, images_of
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import weight_files
-from rdchat.inference.verification.device import is_device_error, memory_errors, on_gpu
+from rdchat.inference.device import is_device_error, memory_errors, on_gpu
 from rdchat.inference.verification.hooks import wrap_call
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import Feed, StageTimer, TargetEmbeddings, untimed

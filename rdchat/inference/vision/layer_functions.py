@@ -16,7 +16,7 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.verification.device import change_in_place, on_gpu
+from rdchat.inference.device import change_in_place, on_gpu
 
 # Attention is computed in parts of so many pairs of patches: MLX may hold the scores of all pairs of a call in memory.
 _PAIRS = 2**22

@@ -26,7 +26,7 @@ from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.api import CacheFolder
 from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
-from rdchat.inference.verification.device import array_of, fetch
+from rdchat.inference.device import array_of, fetch
 
 _LOG = logging.getLogger(__name__)
 _FOLDER = "images"

@@ -24,8 +24,8 @@ from rdchat.inference.api import (
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models.model_locations import stamp_of, stored_capability
-from rdchat.inference.verification import device
-from rdchat.inference.verification.device import machine_memory
+from rdchat.inference import device
+from rdchat.inference.device import machine_memory
 from tests.inference.fakes import ask, reply_end
 from tests.inference.threads import load_silently
 

@@ -228,7 +228,7 @@ if __name__ == "__main__":
     _stand_in("rdchat.inference.local_engine", LocalEngine=ScriptedEngine)
     _stand_in("rdchat.inference.sharding.rank_messages", join=join, run=follow)
     memory = SimpleNamespace(total_room=SimpleNamespace(limit_bytes=10**10))
-    _stand_in("rdchat.inference.verification.device", machine_memory=lambda: memory)
+    _stand_in("rdchat.inference.device", machine_memory=lambda: memory)
     _stand_in("rdchat.inference.models.model_files", resolve_model=resolve_model)
     _stand_in("rdchat.inference.sharding.model_split", split_of=split_of)
     rank_child.keep_awake = keep_awake

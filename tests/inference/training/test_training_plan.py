@@ -24,7 +24,7 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Recurrent
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining
-from rdchat.inference.verification.device import MemoryRoom
+from rdchat.inference.device import MemoryRoom
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import share

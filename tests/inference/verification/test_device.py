@@ -9,8 +9,8 @@ import pytest
 
 from rdchat import host, machine
 from rdchat.errors import DeviceError, OutOfMemoryError, RanksError
-from rdchat.inference.verification import device
-from rdchat.inference.verification.device import (
+from rdchat.inference import device
+from rdchat.inference.device import (
     MemoryRoom,
     device_errors,
     engine_facts,

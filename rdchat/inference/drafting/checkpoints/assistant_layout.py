@@ -22,7 +22,7 @@ from rdchat.inference.drafting.heads.assistant_head import (
 )
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.models.safetensors_file import MAX_SIZE
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.target import LoadedModel
 
 # Published names: the tokens by cluster, the clusters' output rows, the output rows, and the embeddings.

@@ -16,7 +16,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpo
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, RopeConfig
 from rdchat.inference.drafting.heads.head import BoundNetwork
 from rdchat.inference.models.safetensors_file import MAX_SIZE
-from rdchat.inference.verification.device import fetch, on_gpu
+from rdchat.inference.device import fetch, on_gpu
 from rdchat.inference.verification.target import LoadedModel
 
 _MAX_LIST = 1000

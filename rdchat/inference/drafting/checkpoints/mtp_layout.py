@@ -49,7 +49,7 @@ from rdchat.inference.models.model_config import (
     unreadable,
 )
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header
-from rdchat.inference.verification.device import memory_room
+from rdchat.inference.device import memory_room
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.wording import size_text
 

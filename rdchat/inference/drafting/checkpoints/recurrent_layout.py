@@ -21,7 +21,7 @@ from rdchat.inference.drafting.checkpoints.head_settings import Settings
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.recurrent_head import BoundRecurrentHead, Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.verification.device import fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 _FORMAT = 1

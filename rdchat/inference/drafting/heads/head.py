@@ -20,7 +20,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api import MAX_BEAM_ROWS, HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.models.model_settings import new_network
-from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.device import on_gpu
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings

@@ -28,7 +28,7 @@ from rdchat.inference.api import ImageSpan, shift_before
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, evaluate_weights
-from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.device import on_gpu
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import RowBuffer
