@@ -5,7 +5,7 @@ import sys
 import traceback
 
 from rdchat.children import run_child
-from rdchat.files.privacy import write_privately
+from rdchat.files import write_privately
 
 
 def main() -> int:

@@ -19,10 +19,9 @@ from typing import Any, NoReturn
 from rdchat import __version__, host, log, paths
 from rdchat.commands.terminal import INTERRUPTED, LOAD_ANYWAY, SHARED, TerminalStream
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
-from rdchat.files.atomic_file import remove_abandoned
-from rdchat.files.privacy import close_to_others
+from rdchat.files import close_to_others, remove_abandoned
 from rdchat.services.app.start_request import StartRequest, is_own_address, request_of_start
-from rdchat.work.job import error_of
+from rdchat.work import error_of
 
 # These errors of writing to standard output have no file name.
 _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

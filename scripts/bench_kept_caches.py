@@ -30,7 +30,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import LoadedModel
 
 QUESTION = "Which of these subjects comes first?"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.files.atomic_file import atomic_file
+from rdchat.files import atomic_file
 from rdchat.hub import Tokens, chosen_files, find_endpoint
 from rdchat.hub.hub_api import HubApi
 

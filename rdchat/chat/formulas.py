@@ -9,9 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.work.child_process import ChildProcess, Limits
-from rdchat.work.job import Job
-from rdchat.work.served import serve
+from rdchat.work import ChildProcess, Job, Limits, serve
 
 UNITS = 20.0
 """Font size of the pictures, in their own pixels."""

@@ -26,7 +26,7 @@ from rdchat.chat.storage import (
 )
 from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.errors import StorageError
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 # Chats whose title was made from the prompt, so that the model may still write one.
 _WITHOUT_TITLE = """

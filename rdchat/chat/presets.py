@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
-from rdchat.files.foreign_files import from_plain, plain, read_object
+from rdchat.files import from_plain, plain, read_object
 from rdchat.inference.api import (
     AnswerShape,
     DraftSettings,

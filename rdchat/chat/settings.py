@@ -18,8 +18,7 @@ from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Notice, Pro
 from rdchat.chat.presets import STARTER_PROMPTS, LongChats, Preset, SavedPrompt
 from rdchat.chat.storage import set_aside
 from rdchat.errors import file_error
-from rdchat.files.atomic_file import atomic_file
-from rdchat.files.foreign_files import from_plain, json_or_none
+from rdchat.files import atomic_file, from_plain, json_or_none
 from rdchat.inference.api import (
     AnswerShape,
     DraftSettings,

@@ -61,9 +61,9 @@ from rdchat.chat.storage import (
 )
 from rdchat.chat.titles import NEW_CHAT as NEW_TITLE, tidy_title
 from rdchat.errors import RdchatError, StorageError
-from rdchat.files.atomic_file import temporary_folder
+from rdchat.files import temporary_folder
 from rdchat.inference.api import Role, ToolCall
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 # The ids that each temporary chat has for itself and its messages: 16,000 such chats in a run have ids that differ.
 _IDS_OF_A_CHAT = 1 << 16

@@ -23,7 +23,7 @@ from rdchat.chat.attachments.attached_file import (
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import is_image
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, file_errors, one_line
-from rdchat.files.foreign_files import opened
+from rdchat.files import opened
 from rdchat.inference.api import MAX_MESSAGE_IMAGES, NO_VISION, ChatImage, ChatMessage, Role, remote_model
 from rdchat.inference.vision.image_process import shared_images
 from rdchat.services.files.part_choice import fitting_passages, tokens_of

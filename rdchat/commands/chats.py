@@ -26,11 +26,10 @@ from rdchat.chat.transfer.exporting import date_text, export_chats
 from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, print_result, table
 from rdchat.errors import InvalidSettingError, one_line
-from rdchat.files.atomic_file import FileLock, make_folder
-from rdchat.files.foreign_files import from_plain
+from rdchat.files import FileLock, from_plain, make_folder
 from rdchat.inference.api import LoadProgress
 from rdchat.wording import counted, size_text
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 
 def add_import_chats(parser: argparse.ArgumentParser) -> None:

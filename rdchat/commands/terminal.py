@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from rdchat import paths
 from rdchat.chat.settings import SettingsStore
 from rdchat.errors import InvalidSettingError, file_errors, one_line, without_controls
-from rdchat.files.atomic_file import FileLock, make_folder
+from rdchat.files import FileLock, make_folder
 from rdchat.inference.api import Dtype, LoadProgress, ModelInfo, ranked_address
 from rdchat.inference.remote.server_list import EXAMPLE
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from rdchat.inference.verification.target import LoadedModel
+    from rdchat.inference.verification import LoadedModel
 
 # The shell's status for a process that Ctrl-C ended.
 INTERRUPTED = 130

@@ -1,1 +1,52 @@
-"""Files: written completely or not at all, locked, and checked while they are read if they are foreign."""
+"""Files: written completely or not at all, locked, and checked while they are read if they are foreign.
+
+`cache_folders` is imported by its own name: it asks the system, which plain data of the engine must not need.
+"""
+
+from rdchat.files.atomic_file import (
+    FileLock,
+    JsonLines,
+    atomic_file,
+    build_folder,
+    flush_to_disk,
+    is_made,
+    make_folder,
+    remove_abandoned,
+    temporary_folder,
+    temporary_of,
+    write_cache_file,
+    write_json,
+    write_unflushed,
+)
+from rdchat.files.foreign_files import (
+    MAX_ENTRIES,
+    REFETCH_HINT,
+    as_text,
+    check_entries,
+    check_file,
+    entries_of,
+    from_plain,
+    is_nested_deeper,
+    json_or_none,
+    max_bytes,
+    opened,
+    parse_json,
+    plain,
+    read_bytes,
+    read_errors,
+    read_json,
+    read_object,
+    read_text,
+    readable_entries,
+    reader_of,
+)
+from rdchat.files.image_formats import BMP, FORMATS, GIF, HEIC, JPEG, MEDIA, PNG, UNREAD, WEBP, format_of
+from rdchat.files.privacy import (
+    close_to_others,
+    is_ours,
+    is_private,
+    persons_umask,
+    private_folder,
+    with_persons_umask,
+    write_privately,
+)

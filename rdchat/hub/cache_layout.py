@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import ModelError, StorageLockedError
-from rdchat.files.atomic_file import FileLock, make_folder
-from rdchat.files.foreign_files import opened, readable_entries
+from rdchat.files import FileLock, make_folder, opened, readable_entries
 from rdchat.hub.endpoint import hub_path
 from rdchat.hub.known_files import HubFile, RepositoryFiles, is_commit, is_digest, is_repository, is_revision
 

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from rdchat.errors import InvalidSettingError, NetworkError, RdchatError
-from rdchat.files.foreign_files import opened
+from rdchat.files import opened
 from rdchat.keychain import FAILED, ask_keychain
 
 DEFAULT_ENDPOINT = "https://huggingface.co"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rdchat.files.foreign_files import max_bytes, opened
+from rdchat.files import max_bytes, opened
 from rdchat.hub.endpoint import HubError
 from rdchat.wording import size_text
 

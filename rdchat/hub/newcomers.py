@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from rdchat.files.foreign_files import plain
+from rdchat.files import plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rdchat import host, paths
 from rdchat.errors import StorageError
-from rdchat.files.privacy import is_ours, is_private, private_folder
+from rdchat.files import is_ours, is_private, private_folder
 
 _LOG = logging.getLogger(__name__)
 # `std::filesystem::temp_directory_path` reads it first, each time that MLX calls it.

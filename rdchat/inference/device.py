@@ -15,6 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, overload
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt

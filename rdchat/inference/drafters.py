@@ -42,7 +42,7 @@ from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.models.model_config import read_config, stated_layers, unreadable
 from rdchat.inference.models.model_files import TargetBinding, display_name, folder_label
 from rdchat.inference.models.model_locations import stamp_of
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import LoadedModel
 
 # Instead of a drafter's name: the model's own MTP layers.
 MTP_NAME = "mtp"

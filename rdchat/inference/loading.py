@@ -30,7 +30,7 @@ from mlx_lm import utils as mlx_lm_utils
 
 from rdchat import host
 from rdchat.errors import DoesNotFitError, ModelError, reason_of
-from rdchat.files.foreign_files import REFETCH_HINT, read_object
+from rdchat.files import REFETCH_HINT, read_object
 from rdchat.hub import PACKED_HINT
 from rdchat.inference.api import (
     QUANTIZATION_GROUP,
@@ -49,6 +49,7 @@ from rdchat.inference.api import (
     markers_among,
     stays_quantized,
 )
+from rdchat.inference.device import device_name, memory_errors, memory_room, on_gpu, wire_memory
 from rdchat.inference.mlx_lm_fixes.network_fixes import with_known_names
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
@@ -63,11 +64,14 @@ from rdchat.inference.models.model_settings import (
 from rdchat.inference.models.unpacking import can_unpack, unpacked
 from rdchat.inference.prompts.model_prompts import ModelPrompts, check_round_trip, check_token_ids, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
-from rdchat.inference.verification.capability import check_capability, use_capability
-from rdchat.inference.device import device_name, memory_errors, memory_room, on_gpu, wire_memory
-from rdchat.inference.verification.hooks import ModelHooks
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.target import LoadedModel, PrefillPace
+from rdchat.inference.verification import (
+    KVCache,
+    LoadedModel,
+    ModelHooks,
+    PrefillPace,
+    check_capability,
+    use_capability,
+)
 from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_rows import TowerInput, seeing
 from rdchat.wording import size_text

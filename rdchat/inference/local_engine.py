@@ -30,13 +30,13 @@ from rdchat.inference.api import (
     no_model,
 )
 from rdchat.inference.benchmark.runner import InterleavedRunner
+from rdchat.inference.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import PLAIN_REPLIES, ChatSession
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import Kind, meet, send
-from rdchat.inference.device import free_memory, unwire_memory, wire_memory
-from rdchat.inference.verification.prefix_caches import usual_limit
+from rdchat.inference.verification import usual_limit
 
 # When the model is unloaded or the app quits, caches that are not on disk yet are written for at most this long.
 _FINISH_S = 2.0

@@ -11,7 +11,7 @@ import sys
 
 from rdchat import host, paths
 from rdchat.errors import RdchatError
-from rdchat.files.atomic_file import FileLock, make_folder
+from rdchat.files import FileLock, make_folder
 from rdchat.inference.api import DraftSettings, Dtype
 
 LOCK = "preparation.lock"
@@ -47,9 +47,9 @@ def main() -> int:
 
 def prepare(model: str | None, dtype: Dtype, draft: DraftSettings) -> None:
     """Try out a model, and compile what replies with these settings need."""
+    from rdchat.inference.device import memory_room  # noqa: PLC0415
     from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the command has ended
     from rdchat.inference.session import ChatSession  # noqa: PLC0415
-    from rdchat.inference.device import memory_room  # noqa: PLC0415
 
     session = ChatSession(load_model(model, dtype))
     # Another command may load the same model meanwhile.

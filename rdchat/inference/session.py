@@ -43,11 +43,9 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher, Rules, ThoughtLimit
-from rdchat.inference.drafters import Drafters
 from rdchat.inference.device import device_errors, on_gpu
-from rdchat.inference.verification.kv_cache import KVCache, shared_prefix
-from rdchat.inference.verification.prefix_caches import PrefixCaches
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.drafters import Drafters
+from rdchat.inference.verification import KVCache, LoadedModel, PrefixCaches, shared_prefix
 
 if TYPE_CHECKING:
     from rdchat.inference.decoding.shape_matcher import ShapeVocabulary

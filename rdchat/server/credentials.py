@@ -16,8 +16,7 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, StorageError, file_errors
-from rdchat.files.atomic_file import atomic_file, make_folder
-from rdchat.files.foreign_files import opened
+from rdchat.files import atomic_file, make_folder, opened
 from rdchat.inference.remote.server_list import fingerprint_of
 from rdchat.keychain import FAILED, ask_keychain
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from rdchat.errors import ImageRefusedError
-from rdchat.files.atomic_file import temporary_folder
+from rdchat.files import temporary_folder
 from rdchat.inference.api import MAX_IMAGES, MAX_MESSAGE_IMAGES, ChatImage, ChatMessage
 from rdchat.inference.vision.image_process import Waiting, shared_images
 from rdchat.server.interfaces.chat_messages import SentImage

@@ -13,7 +13,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.work.job import Job, SerialThread
+from rdchat.work import Job, SerialThread
 
 _LOG = logging.getLogger(__name__)
 Callback = Callable[[Any], object]

@@ -19,7 +19,7 @@ from rdchat.inference.models.model_locations import tokenizer_key
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 if TYPE_CHECKING:
     from rdchat.inference.drafting.reply_index import ReplyIndex

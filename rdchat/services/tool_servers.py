@@ -15,15 +15,14 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.conversation import Conversation
 from rdchat.errors import RdchatError
-from rdchat.files.privacy import persons_umask
+from rdchat.files import persons_umask
 from rdchat.inference.api import ToolCall, parsed_json
 from rdchat.keychain import FAILED, ask_keychain
 from rdchat.services.background_work import BackgroundWork, MainThread
 from rdchat.tools.built_in import BUILT_IN_SERVERS, with_own_name
 from rdchat.tools.definitions import ServerLimits, ToolDefinition, ToolResult, ToolServer
 from rdchat.tools.imported_servers import ImportedServers, read_servers
-from rdchat.work.child_process import ChildProcess, Limits
-from rdchat.work.job import Job
+from rdchat.work import ChildProcess, Job, Limits
 
 _KEYCHAIN = "rdchat: tool server"
 # The child takes this many requests; each server that runs is one.

@@ -17,7 +17,7 @@ from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress, TransferPro
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.background_work import MainThread
 from rdchat.services.chat_controller import ChatController
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 # The child process ends when it had nothing to do for so long.
 _IDLE_S = 10.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
-from rdchat.files.foreign_files import as_text, is_nested_deeper
+from rdchat.files import as_text, is_nested_deeper
 
 BUILT_IN = "rdchat:"
 """Beginning of the command of a server that comes with rdchat; no program has this name."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.files.foreign_files import json_or_none
+from rdchat.files import json_or_none
 from rdchat.tools.definitions import ToolServer
 
 _MAX_LENGTH = 1_000_000

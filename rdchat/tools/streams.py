@@ -25,7 +25,7 @@ from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
 from rdchat.errors import RdchatError
-from rdchat.files.foreign_files import as_text, json_or_none
+from rdchat.files import as_text, json_or_none
 from rdchat.tools.definitions import ToolServer
 from rdchat.tools.process_guard import ProcessGuard, kill_tree, tree_of
 from rdchat.wording import size_text

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from rdchat.files.foreign_files import as_text, json_or_none
-from rdchat.files.image_formats import BMP, GIF, JPEG, PNG, WEBP, format_of
+from rdchat.files import BMP, GIF, JPEG, PNG, WEBP, as_text, format_of, json_or_none
 from rdchat.tools.definitions import MAX_TEXT, cut_text
 
 _MAX_IMAGES = 8

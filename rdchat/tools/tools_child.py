@@ -11,12 +11,11 @@ from contextlib import suppress
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.files.foreign_files import plain
+from rdchat.files import plain
 from rdchat.tools.built_in import BuiltInServer
 from rdchat.tools.definitions import ServerLimits, SessionEndedError, ToolServer
 from rdchat.tools.process_guard import ProcessGuard, kill_tree
-from rdchat.work.job import Job, StopWork
-from rdchat.work.served import serve_together
+from rdchat.work import Job, StopWork, serve_together
 
 # Servers need this time to end by themselves.
 _GRACE_S = 2.0

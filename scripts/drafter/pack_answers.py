@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rdchat.files.atomic_file import atomic_file
+from rdchat.files import atomic_file
 from rdchat.inference.drafting.shipped_answers import TEMPERATURE_STEPS, TrainingConversation, shipped_path
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.training.data_maker import ShardFolder, answer_tokens, columns

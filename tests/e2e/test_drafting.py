@@ -10,9 +10,9 @@ from mlx_lm import stream_generate
 
 from rdchat.inference.api import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.auto import auto_drafter, measuring
+from rdchat.inference.device import on_gpu
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.device import on_gpu
 from rdchat.inference.verification.target import LoadedModel
 from tests.e2e.model_replies import CODE, check_same, reply, request
 from tests.inference.plain_replies import plain

@@ -21,6 +21,7 @@ from rdchat.inference.api import DraftKind, DraftSettings, GenerationRequest, Mo
 from rdchat.inference.auto.auto_drafter import AutoState
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.benchmark.runner import gap_of, score_gap
+from rdchat.inference.device import fetch
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
@@ -28,7 +29,6 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data_maker import check_batched_decoding, hidden_states
 from rdchat.inference.training.samples import LogitCurve, Teacher
 from rdchat.inference.verification.capability import check_capability
-from rdchat.inference.device import fetch
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.verification.verifier import PackedTree

@@ -16,11 +16,11 @@ from mlx_lm.models import llama
 import rdchat.inference.drafters as drafters
 from rdchat.errors import DeviceError, DeviceStoppedError, ModelError, OutOfMemoryError
 from rdchat.inference.api import DraftKind, DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
+from rdchat.inference.device import is_device_error
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data_maker import check_batched_decoding
 from rdchat.inference.verification import capability
-from rdchat.inference.device import is_device_error
 from rdchat.inference.verification.target import PrefillPace
 from tests.grids import pairs, share
 from tests.inference.drafting.draft_pairs import shared_near

@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference import local_engine
+from rdchat.inference import device, local_engine
 from rdchat.inference.api import (
     DraftSettings,
     Mode,
@@ -23,7 +23,6 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.engines import ChosenEngine
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference import device
 from tests.inference.fakes import ask, reply_end
 from tests.inference.threads import load_silently, on_a_thread
 

@@ -20,7 +20,7 @@ from enum import StrEnum
 from itertools import groupby, pairwise
 
 from rdchat.errors import RdchatError
-from rdchat.files.image_formats import format_of
+from rdchat.files import format_of
 
 # No context holds a longer text, and storing one must not block the window.
 MAX_CHARACTERS = 8_000_000

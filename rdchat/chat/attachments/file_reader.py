@@ -28,10 +28,8 @@ from rdchat.chat.attachments.attached_file import (
 )
 from rdchat.chat.attachments.kinds import IMAGE_REFUSAL, decoded, kind_in_zip, kind_of, refused
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.foreign_files import read_bytes
-from rdchat.work.child_process import ChildError, ChildProcess, Limits
-from rdchat.work.job import Job
-from rdchat.work.served import serve
+from rdchat.files import read_bytes
+from rdchat.work import ChildError, ChildProcess, Job, Limits, serve
 
 if TYPE_CHECKING:
     import pypdf

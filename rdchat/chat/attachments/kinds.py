@@ -18,8 +18,7 @@ from importlib import resources
 from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
-from rdchat.files.foreign_files import opened
-from rdchat.files.image_formats import UNREAD, format_of
+from rdchat.files import UNREAD, format_of, opened
 
 _NAMES = {
     ".md": FileKind.MARKDOWN,

@@ -24,9 +24,8 @@ from rdchat.chat.storage.connections import (
 )
 from rdchat.chat.storage.file_check import companion, file_id, restore_file
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_errors
-from rdchat.files.atomic_file import FileLock
-from rdchat.files.privacy import private_folder
-from rdchat.work.job import Job, SerialThread, outcome_of
+from rdchat.files import FileLock, private_folder
+from rdchat.work import Job, SerialThread, outcome_of
 
 # Bulk work (`Database.run_bulk`) commits after this time, even if no command waits.
 _LONGEST_TURN_S = 0.05

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rdchat.chat.conversation import LARGEST_ID, Notice
 from rdchat.errors import file_error
-from rdchat.files.atomic_file import flush_to_disk
+from rdchat.files import flush_to_disk
 
 APPLICATION_ID = 0x52444331
 """"RDC1" identifies rdchat's databases, but not those of its development before 0.1.0."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hint
 
 from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus, OwnOptions, Project
 from rdchat.chat.storage.connections import Rows
-from rdchat.files.foreign_files import from_plain, json_or_none, plain, reader_of
+from rdchat.files import from_plain, json_or_none, plain, reader_of
 from rdchat.inference.api import AnswerShape, Role, SamplingParams, Statistics, ThinkingChoice
 
 if TYPE_CHECKING:

@@ -47,9 +47,8 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import TaskProgress
 from rdchat.chat.transfer.foreign_chats import date
 from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
-from rdchat.files.atomic_file import FileLock, atomic_file, flush_to_disk
-from rdchat.files.foreign_files import from_plain, json_or_none, opened
-from rdchat.work.job import Job
+from rdchat.files import FileLock, atomic_file, flush_to_disk, from_plain, json_or_none, opened
+from rdchat.work import Job
 
 FORMAT = "rdchat backup"
 VERSION = 1

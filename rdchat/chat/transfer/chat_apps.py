@@ -35,7 +35,7 @@ from rdchat.chat.transfer.foreign_chats import (
     with_copy,
 )
 from rdchat.chat.transfer.message_trees import Content, MessageTree
-from rdchat.files.foreign_files import json_or_none
+from rdchat.files import json_or_none
 from rdchat.inference.api import FinishReason, Role
 
 # Jan

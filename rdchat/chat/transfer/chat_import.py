@@ -30,10 +30,10 @@ from rdchat.chat.storage import (
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
 from rdchat.chat.transfer import rdchat_json
 from rdchat.errors import RdchatError
-from rdchat.files.foreign_files import from_plain
+from rdchat.files import from_plain
 from rdchat.inference.api import Role
 from rdchat.wording import counted
-from rdchat.work.job import CancelledError, Job
+from rdchat.work import CancelledError, Job
 
 _REPORT_INTERVAL_S = 0.05
 _OTHER_PROJECT = "A different project with this name is here already. It stays as it is."

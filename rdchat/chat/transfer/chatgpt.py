@@ -29,7 +29,7 @@ from rdchat.chat.transfer.foreign_chats import (
     thinking,
 )
 from rdchat.chat.transfer.message_trees import Content, MessageTree
-from rdchat.files.foreign_files import json_or_none
+from rdchat.files import json_or_none
 from rdchat.inference.api import Role
 
 _ROLES = ROLES | {"tool": Role.ASSISTANT}

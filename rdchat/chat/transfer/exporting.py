@@ -37,11 +37,10 @@ from rdchat.chat.storage import (
 from rdchat.chat.transfer.chat_import import ExportReport, TaskProgress
 from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.errors import ImageRefusedError, StorageError, file_error
-from rdchat.files.atomic_file import atomic_file
-from rdchat.files.foreign_files import from_plain
+from rdchat.files import atomic_file, from_plain
 from rdchat.inference.api import SAMPLING_NUMBERS, FinishReason, Role, SamplingDefaults, SamplingParams
 from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 # Finish reasons that are named in the export; for others, nothing is said.
 _ENDS = {

@@ -24,7 +24,7 @@ from rdchat.chat.attachments.attached_file import (
 from rdchat.chat.attachments.kinds import begins_as_image
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.storage import END_OF_DATES, LONGEST_VALUE, DamagedChatError, FullChat, text_column
-from rdchat.files.foreign_files import from_plain
+from rdchat.files import from_plain
 from rdchat.inference.api import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, Role, SamplingParams, ToolCall
 
 # A character takes up to four bytes in UTF-8.

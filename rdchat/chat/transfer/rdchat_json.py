@@ -54,7 +54,7 @@ from rdchat.chat.conversation import Conversation, Message, MessageStatus, OwnOp
 from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage import JSON_FIELDS, MESSAGE_FIELDS, DamagedChatError, FullChat, message_from, shape_from
 from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, string
-from rdchat.files.foreign_files import from_plain, json_or_none
+from rdchat.files import from_plain, json_or_none
 from rdchat.inference.api import Role, SamplingParams, ThinkingChoice
 
 NAME = "rdchat"

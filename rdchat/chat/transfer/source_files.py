@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from rdchat.chat.transfer.chat_apps import MESSAGES, THREAD
 from rdchat.errors import ModelError, StorageError
-from rdchat.files.foreign_files import check_file, opened, readable_entries
+from rdchat.files import check_file, opened, readable_entries
 
 MAX_BYTES = 100_000_000
 """Limit of a chat, and of any other file than a list of chats."""

@@ -53,11 +53,9 @@ from rdchat.chat.transfer.foreign_chats import ChatFormat, name
 from rdchat.chat.transfer.message_trees import CLAUDE, DEEPSEEK, OPEN_WEBUI
 from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
 from rdchat.errors import StorageError, StorageFullError
-from rdchat.files.foreign_files import from_plain, opened
+from rdchat.files import from_plain, opened
 from rdchat.inference.api import LoadProgress
-from rdchat.work.child_process import ChildError, ChildLimitError, ChildProcess, Limits
-from rdchat.work.job import Job
-from rdchat.work.served import FrameError, serve
+from rdchat.work import ChildError, ChildLimitError, ChildProcess, FrameError, Job, Limits, serve
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -15,17 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.files.foreign_files import plain
-from rdchat.files.privacy import persons_umask, with_persons_umask
+from rdchat.files import persons_umask, plain, with_persons_umask
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
 from rdchat.hub.downloads.download_record import begin_record, discard
 from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.machine import keep_awake
-from rdchat.work.child_process import ChildEndedError, ChildProcess, Limits
-from rdchat.work.job import CancelledError, Job, SerialThread, StopWork, error_of
-from rdchat.work.served import serve_together
+from rdchat.work import (
+    CancelledError,
+    ChildEndedError,
+    ChildProcess,
+    Job,
+    Limits,
+    SerialThread,
+    StopWork,
+    error_of,
+    serve_together,
+)
 
 # After its input is closed, the process has this time to end by itself.
 _END_S = 3.0

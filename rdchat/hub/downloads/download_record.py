@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.files.atomic_file import make_folder, write_json
-from rdchat.files.foreign_files import plain, read_json, readable_entries
+from rdchat.files import make_folder, plain, read_json, readable_entries, write_json
 from rdchat.hub.cache_layout import STAGING, CachedRepository, cached_repositories, repository_of
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.known_files import (

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx2
 
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError, file_error, file_errors
-from rdchat.files.atomic_file import flush_to_disk, make_folder
+from rdchat.files import flush_to_disk, make_folder
 from rdchat.hub.cache_layout import STAGING, CachedRepository
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
 from rdchat.hub.downloads.download_record import discard, record_of, remove_record, remove_unused_files, write_record

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.files.foreign_files import parse_json, read_text
+from rdchat.files import parse_json, read_text
 from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, draft_size, require

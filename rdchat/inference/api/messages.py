@@ -17,7 +17,7 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from rdchat.errors import InvalidSettingError
-from rdchat.files.foreign_files import is_nested_deeper
+from rdchat.files import is_nested_deeper
 
 # The most images of a prompt, and of a message.
 MAX_IMAGES = 100

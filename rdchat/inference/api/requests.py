@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from rdchat.errors import InvalidSettingError
-from rdchat.files.foreign_files import is_nested_deeper
+from rdchat.files import is_nested_deeper
 from rdchat.inference.api.messages import ChatMessage, ImageCap, Role, parsed_json
 from rdchat.wording import counted
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rdchat.files.foreign_files import plain
+from rdchat.files import plain
 from rdchat.inference.api.requests import BeamShape
 
 # Tokens of answers to learn from.

@@ -16,7 +16,7 @@ from typing import override
 
 from rdchat import machine
 from rdchat.errors import RdchatError
-from rdchat.files.foreign_files import entries_of
+from rdchat.files import entries_of
 from rdchat.inference.api import (
     BeamShape,
     DraftKind,
@@ -44,6 +44,7 @@ from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath
 from rdchat.inference.decoding.ledger import Ledger, TimedPolicy
 from rdchat.inference.decoding.loop import RoundPlan
 from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.device import device_errors, is_device_error
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
@@ -51,10 +52,7 @@ from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.drafting.lookup import lookup_draft
 from rdchat.inference.drafting.lookup_index import Phrases
 from rdchat.inference.models.safetensors_file import target_hash
-from rdchat.inference.device import device_errors, is_device_error
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.verification.verifier import Verified
+from rdchat.inference.verification import KVCache, LoadedModel, Verified
 from rdchat.machine import OtherPrograms
 
 _LOG = logging.getLogger(__name__)

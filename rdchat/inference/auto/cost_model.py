@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.atomic_file import write_cache_file
-from rdchat.files.foreign_files import read_json
+from rdchat.files import read_json, write_cache_file
 from rdchat.inference.api import Mode
 from rdchat.inference.models.safetensors_file import target_hash
 

@@ -16,15 +16,12 @@ import numpy as np
 from rdchat.inference.api import BeamShape, ChatMessage, DraftKind, GenerationRequest, Role, SamplingParams
 from rdchat.inference.auto.cost_model import MAX_ROWS, NEAR, PLAIN_STEP, Costs
 from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.device import fetch
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
-from rdchat.inference.device import fetch
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.verification.verifier import PackedTree, Verifier
+from rdchat.inference.verification import KVCache, LoadedModel, PackedTree, PrefixTree, Verifier
 from rdchat.machine import OtherPrograms
 
 # From these depths on, MLX's attention uses other kernels on Apple's chips.

@@ -28,7 +28,7 @@ from rdchat.inference.api import (
     TokenEvent,
 )
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import LoadedModel
 
 # Tokens of a reply that are decoded again with exact times.
 _EXACT_TOKENS = 32

@@ -35,11 +35,10 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.decoding.reply_iterator import prefill
 from rdchat.inference.decoding.sampling import TokenChooser, filter_border
+from rdchat.inference.device import device_errors, fetch
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.session import ChatSession
-from rdchat.inference.device import device_errors, fetch
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.target import Feed, LoadedModel
+from rdchat.inference.verification import Feed, KVCache, LoadedModel
 
 # To measure how rounding changes scores, so many tokens are fed one by one and in one call.
 _TOGETHER = 6

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.files.atomic_file import JsonLines
-from rdchat.files.foreign_files import json_or_none, opened, plain, read_bytes
+from rdchat.files import JsonLines, json_or_none, opened, plain, read_bytes
 from rdchat.inference.api import BenchPlan, BenchRun, ModelInfo, Prompt
 from rdchat.inference.benchmark.result import BenchResult, environment
 

@@ -25,10 +25,8 @@ from rdchat.inference.api import CacheFolder
 from rdchat.inference.caches_on_disk.segments import ROWS, CacheLayout, Segment, digests_of
 from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.models.safetensors_file import target_hash
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.round_cache import UnsupportedCacheError
-from rdchat.inference.verification.target import LoadedModel
-from rdchat.work.job import Job, SerialThread
+from rdchat.inference.verification import KVCache, LoadedModel, UnsupportedCacheError
+from rdchat.work import Job, SerialThread
 
 _LOG = logging.getLogger(__name__)
 # Shorter conversations, and shorter beginnings of projects, are quickly read again.

@@ -24,13 +24,12 @@ import mlx.nn as nn
 import numpy as np
 
 from rdchat.errors import ModelError
-from rdchat.files.atomic_file import write_unflushed
-from rdchat.files.foreign_files import read_bytes
-from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
+from rdchat.files import read_bytes, write_unflushed
 from rdchat.inference.device import array_of, fetch
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.round_cache import (
+from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
+from rdchat.inference.verification import (
     AttentionRows,
+    KVCache,
     RoundArraysCache,
     RowBuffer,
     UnsupportedCacheError,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rdchat.files.foreign_files import json_or_none
+from rdchat.files import json_or_none
 from rdchat.inference.api import ToolCall
 
 # A JSON string, perhaps without its end.

@@ -19,8 +19,7 @@ from rdchat.inference.decoding.reductions import check_finite, finite_rows, log_
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.device import fetch
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.verifier import PackedTree
+from rdchat.inference.verification import PackedTree, PrefixTree
 
 # After a quick choice that was not sure, so many tokens are chosen from the whole vocabulary ("slowly"): at first, and
 # at most.

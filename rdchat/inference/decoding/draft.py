@@ -16,9 +16,7 @@ import numpy.typing as npt
 from rdchat.inference.api import DraftSettings, NodeSource
 from rdchat.inference.decoding.loop import AlwaysDraft, Policy, RoundPlan
 from rdchat.inference.device import fetch
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.verifier import PackedTree, Verified
+from rdchat.inference.verification import KVCache, PackedTree, PrefixTree, Verified
 
 
 def accepted_path(tree: PrefixTree, chosen: npt.NDArray[np.integer]) -> list[int]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from rdchat.errors import ModelError
 from rdchat.inference.device import on_gpu
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import LoadedModel
 
 # Columns of a block: `top_k` first compares the maxima of blocks.
 _BLOCK = 32

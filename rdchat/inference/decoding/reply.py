@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.tool_parsers.json_tools import parse_tool_call
 
-from rdchat.files.foreign_files import json_or_none
+from rdchat.files import json_or_none
 from rdchat.inference.api import (
     EARLIER_REPLIES,
     PHRASES,
@@ -36,8 +36,7 @@ from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.tool_calls import Spans, call_marks, find_tool_calls
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import KVCache, LoadedModel
 from rdchat.machine import OtherPrograms
 
 # Rows of a call, by the nodes of a draft and the tokens in the cache.

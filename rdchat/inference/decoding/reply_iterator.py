@@ -32,8 +32,7 @@ from rdchat.inference.decoding.reply import Reply, ReplyJob, thought_end
 from rdchat.inference.decoding.rounds import Rounds
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.device import device_errors, was_stopped
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.target import Feed, LoadedModel
+from rdchat.inference.verification import Feed, KVCache, LoadedModel
 
 _LOG = logging.getLogger(__name__)
 # Freed buffers that MLX keeps between chunks of a prompt, as a share of the memory in use: short chunks use them again,

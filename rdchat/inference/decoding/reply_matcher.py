@@ -22,9 +22,7 @@ import numpy.typing as npt
 
 from rdchat.inference.api import NodeSource, Opening, openings
 from rdchat.inference.decoding.draft import Draft
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.verification.verifier import PackedTree
+from rdchat.inference.verification import LoadedModel, PackedTree, PrefixTree
 
 # A bit for each token, (vocabulary / 32,).
 TokenBits = npt.NDArray[np.uint32]

@@ -22,8 +22,7 @@ from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.device import fetch
-from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
-from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
+from rdchat.inference.verification import Ints, PackedTree, PrefixTree, Verified, Verifier
 
 # After this many dropped drafts of a drafter the reply continues without it.
 _MAX_DROPPED = 3

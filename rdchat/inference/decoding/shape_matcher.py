@@ -11,7 +11,7 @@ from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.reply_matcher import TokenBits, marker_parts
 from rdchat.inference.prompts.shape_grammar import after_thought, grammar_of, limits, problem_line
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import LoadedModel
 
 
 class ShapeVocabulary:

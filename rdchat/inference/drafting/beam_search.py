@@ -35,7 +35,7 @@ from rdchat.inference.api import BeamShape, SamplingParams
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 from rdchat.inference.decoding.sampling import filter_border, gumbel_of, has_filter, noise_keys
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
-from rdchat.inference.verification.verifier import PackedTree
+from rdchat.inference.verification import PackedTree
 
 # Most likely tokens among which a filter's border is searched; where a filter keeps more, the draft lacks the others.
 _CANDIDATES = 64

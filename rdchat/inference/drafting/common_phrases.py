@@ -21,7 +21,7 @@ from rdchat.inference.models.model_locations import tokenizer_key
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.prompts.model_prompts import read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from rdchat.work.job import Job, SerialThread
+from rdchat.work import Job, SerialThread
 
 _LOG = logging.getLogger(__name__)
 # Part of the file's name: increase it when what is counted, or how, changes.

@@ -32,15 +32,12 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_iterator import prefill
 from rdchat.inference.decoding.sampling import TokenChooser, noise_keys, penalize
+from rdchat.inference.device import fetch
 from rdchat.inference.drafting.beam_search import PathScorer
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
-from rdchat.inference.device import fetch
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.verification.verifier import PackedTree, Verified
+from rdchat.inference.verification import KVCache, LoadedModel, PackedTree, PrefixTree, Verified
 
 _OTHER_PAIR = "Choose a smaller model of the same family; `rdchat models check-pair` compares two models."
 # A filter's border is searched among this many most likely tokens; a draft need not be exact.

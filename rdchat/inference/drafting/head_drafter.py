@@ -28,9 +28,7 @@ from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.drafting.lookup import lookup_draft
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.verification.verifier import PackedTree, Verified
+from rdchat.inference.verification import KVCache, LoadedModel, PackedTree, Verified
 
 # Minimum chance of a lookup branch's last node: a beam's last nodes are less likely.
 _MIN_CHANCE = 0.1

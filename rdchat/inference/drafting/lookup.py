@@ -11,8 +11,7 @@ from rdchat.inference.api import DraftSettings, EarlierReplies, NodeSource, Stag
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Phrases, max_nodes
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.verifier import PackedTree, Verified
+from rdchat.inference.verification import PackedTree, PrefixTree, Verified
 
 
 class LookupDrafter(Drafter):

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import StorageError
-from rdchat.files.atomic_file import atomic_file, make_folder
+from rdchat.files import atomic_file, make_folder
 
 # Tokens of the longest run.
 LONGEST_RUN = 4

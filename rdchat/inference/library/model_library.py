@@ -15,7 +15,7 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.foreign_files import plain
+from rdchat.files import plain
 from rdchat.hub import CachedRepository, RepositoryFiles, checksum
 from rdchat.hub.downloads.download_record import files_here, unfinished_downloads
 from rdchat.inference.api import FolderFacts, ModelCard
@@ -34,9 +34,7 @@ from rdchat.inference.models.model_locations import (
 )
 from rdchat.inference.prompts.tokenizer_process import has_template
 from rdchat.inference.vision.families import vision_of
-from rdchat.work.child_process import ChildClosedError, ChildLimitError, ChildProcess, Limits
-from rdchat.work.job import Job
-from rdchat.work.served import serve
+from rdchat.work import ChildClosedError, ChildLimitError, ChildProcess, Job, Limits, serve
 
 # The limits of one folder: its headers may take 100 MB, on a slow disk.
 _LIMITS = Limits(seconds=60.0, memory_bytes=1 << 30)

@@ -18,8 +18,7 @@ import numpy as np
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.files.atomic_file import atomic_file
-from rdchat.files.foreign_files import read_bytes, readable_entries
+from rdchat.files import atomic_file, read_bytes, readable_entries
 from rdchat.hub import (
     AccessRefusedError,
     HubError,

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from rdchat import host, paths
 from rdchat.errors import ModelError, NetworkError
-from rdchat.files.atomic_file import build_folder, is_made
-from rdchat.files.foreign_files import check_file, opened, read_errors
+from rdchat.files import build_folder, check_file, is_made, opened, read_errors
 from rdchat.inference.api import LoadProgress, OnProgress
 
 NAME = "SmolLM2-135M-Instruct"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import REFETCH_HINT, read_json
+from rdchat.files import REFETCH_HINT, read_json
 from rdchat.hub import PACKED_HINT, unpackable
 from rdchat.inference.models.safetensors_file import MAX_SIZE, StoredTensor
 

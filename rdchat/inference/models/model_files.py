@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
-from rdchat.files.foreign_files import (
+from rdchat.files import (
     REFETCH_HINT,
     check_entries,
     check_file,

@@ -18,8 +18,7 @@ from typing import Any
 import rdchat
 from rdchat import __version__, paths
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.atomic_file import write_cache_file
-from rdchat.files.foreign_files import MAX_ENTRIES, read_bytes, read_json, read_object, readable_entries
+from rdchat.files import MAX_ENTRIES, read_bytes, read_json, read_object, readable_entries, write_cache_file
 from rdchat.hub import CachedRepository, cached_repositories, folders_in
 from rdchat.inference.api import Capability, DraftKind, ModelCard, describes_drafter
 

@@ -22,7 +22,7 @@ from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.foreign_files import entries_of, read_object
+from rdchat.files import entries_of, read_object
 from rdchat.inference.api import SAMPLING_NUMBERS, SamplingDefaults, SamplingParams
 from rdchat.inference.mlx_lm_fixes.config_fixes import filled_config
 from rdchat.inference.mlx_lm_fixes.network_fixes import follow_ropes, mend_faults

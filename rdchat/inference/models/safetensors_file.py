@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import (
+from rdchat.files import (
     REFETCH_HINT,
     check_file,
     opened,

@@ -20,7 +20,7 @@ from mlx_lm import utils as mlx_lm_utils
 from tokenizers import decoders, pre_tokenizers
 
 from rdchat.errors import InvalidSettingError, ModelError, TemplateRefusedError, reason_of
-from rdchat.files.foreign_files import read_object
+from rdchat.files import read_object
 from rdchat.inference.api import (
     PAIRS,
     ChatImage,

@@ -15,8 +15,7 @@ from rdchat.inference.api import PAIRS, AnswerShape, ShapeKind, end_of_begun, fi
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, filled
 from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS
 from rdchat.inference.prompts.tokenizer_process import MODEL_HINT, NO_CODE, tokenizer_view
-from rdchat.work.job import Job
-from rdchat.work.served import serve
+from rdchat.work import Job, serve
 
 Render = Callable[[list[dict[str, Any]], dict[str, Any]], str]
 

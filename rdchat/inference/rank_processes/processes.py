@@ -18,8 +18,7 @@ from rdchat.errors import DeviceError, ModelError, RanksError, RdchatError, one_
 from rdchat.host import local_network_hint
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
 from rdchat.wording import size_text
-from rdchat.work.child_process import ChildEndedError, ChildError, ChildLimitError, ChildProcess, Limits
-from rdchat.work.job import Job
+from rdchat.work import ChildEndedError, ChildError, ChildLimitError, ChildProcess, Job, Limits
 
 DEADLINE_S = 90.0
 """A rank without a sign of life for so long is given up."""

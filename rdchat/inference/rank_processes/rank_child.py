@@ -24,8 +24,7 @@ from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.inference.api import LoadProgress, OnProgress, Statistics, StoppedError
 from rdchat.inference.rank_processes.ranks_engine import EVENTS, kinds_of, plain, read
 from rdchat.machine import keep_awake
-from rdchat.work.job import CancelledError, Job
-from rdchat.work.served import ParentLink, Request, answer_one
+from rdchat.work import CancelledError, Job, ParentLink, Request, answer_one
 
 # After so long without a message the process ends: it would stay there when the link between two Macs is lost. The
 # parent pings more often.

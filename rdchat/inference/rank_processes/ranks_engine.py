@@ -37,7 +37,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
 from rdchat.inference.rank_processes.processes import End, RankProcesses
-from rdchat.work.job import CancelledError
+from rdchat.work import CancelledError
 
 EVENTS: dict[str, Any] = {"generate": GenerationEvent, "benchmark": BenchEvent}
 """Types of the events, by the method of `Engine` that begins them."""

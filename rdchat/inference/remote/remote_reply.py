@@ -16,7 +16,7 @@ from io import StringIO
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import as_text
+from rdchat.files import as_text
 from rdchat.inference.api import (
     MAX_ARGUMENTS,
     MAX_CALL_NAME,

@@ -18,7 +18,7 @@ from socksio import SOCKSError
 
 from rdchat import __version__
 from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatError, one_line
-from rdchat.files.foreign_files import as_text, json_or_none
+from rdchat.files import as_text, json_or_none
 from rdchat.host import local_network_hint
 from rdchat.hub.hub_api import tls_context
 from rdchat.inference.api import parsed_json

@@ -20,7 +20,7 @@ from rdchat.errors import ModelError, RanksError, one_line
 from rdchat.inference.loading import Part
 from rdchat.inference.models.model_settings import model_classes, model_settings
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
-from rdchat.inference.verification.round_cache import leaves
+from rdchat.inference.verification import leaves
 
 # A refusal names the numbers of ranks up to this one that would do.
 _MAX_RANKS = 9

@@ -28,14 +28,20 @@ import numpy as np
 from rdchat.errors import RanksError, one_line
 from rdchat.host import local_network_hint
 from rdchat.inference.api import Dtype, OnProgress
+from rdchat.inference.device import device_errors, fetch, free_memory, unwire_memory, wire_memory
 from rdchat.inference.loading import load_model, load_part
 from rdchat.inference.models.model_files import resolve_model
 from rdchat.inference.sharding.model_split import check_sum, part_of
-from rdchat.inference.device import device_errors, fetch, free_memory, unwire_memory, wire_memory
-from rdchat.inference.verification.hooks import ModelHooks, wrap_call
-from rdchat.inference.verification.kv_cache import KVCache, Operation, Tree, first_offset
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import (
+    KVCache,
+    LoadedModel,
+    ModelHooks,
+    Operation,
+    PrefixTree,
+    Tree,
+    first_offset,
+    wrap_call,
+)
 
 # Integers of the first sum; nearly every message fits into it.
 _SIZE = 256

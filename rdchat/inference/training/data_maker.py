@@ -24,15 +24,13 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.sample_utils import make_sampler
 
 from rdchat.errors import ModelError
-from rdchat.files.atomic_file import atomic_file, make_folder
+from rdchat.files import atomic_file, make_folder
 from rdchat.inference.api import ChatMessage, Role
 from rdchat.inference.decoding.reductions import top_k
+from rdchat.inference.device import fetch, is_device_error
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, conversations_in
 from rdchat.inference.training.seed_prompts import SeedPrompt
-from rdchat.inference.verification.capability import median_error, on_host, rounding_limit, row_errors
-from rdchat.inference.device import fetch, is_device_error
-from rdchat.inference.verification.hooks import HiddenReads
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import HiddenReads, LoadedModel, median_error, on_host, rounding_limit, row_errors
 
 SHARDS = "shards"
 """The folder of a training's conversations in its own folder."""

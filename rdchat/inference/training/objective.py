@@ -24,6 +24,7 @@ import numpy.typing as npt
 from mlx.utils import tree_flatten, tree_map
 
 from rdchat.inference.api import Phase, TrainingProgress
+from rdchat.inference.device import fetch
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import published
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
@@ -38,8 +39,7 @@ from rdchat.inference.training.samples import (
     draft_vocabulary,
 )
 from rdchat.inference.training.training_plan import Recipe
-from rdchat.inference.device import fetch
-from rdchat.inference.verification.target import TargetEmbeddings
+from rdchat.inference.verification import TargetEmbeddings
 
 # Lower limit of a scale as a share of the largest, so that constant dimensions are not blown up.
 _SMALLEST_SCALE = 1e-3

@@ -19,7 +19,7 @@ import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.errors import ModelError
-from rdchat.files.atomic_file import atomic_file
+from rdchat.files import atomic_file
 from rdchat.inference.api import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, read_answers, shipped_path
@@ -28,7 +28,7 @@ from rdchat.inference.training.data_maker import DataMaker, ShardFolder, answer_
 from rdchat.inference.training.objective import Objective, Target
 from rdchat.inference.training.samples import TEACHER_TOKENS, Answers, Halves, LogitCurve, StateWindows
 from rdchat.inference.training.training_plan import TrainingPlan
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification import LoadedModel, TargetEmbeddings
 
 # Seconds of training that an interruption may lose.
 _SAVE_EVERY = 45.0

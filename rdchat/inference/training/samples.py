@@ -13,9 +13,9 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.device import fetch
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.drafting.shipped_answers import TrainingConversation
+from rdchat.inference.verification import LoadedModel, TargetEmbeddings
 
 # The k of the teacher's top-k.
 TEACHER_TOKENS = 16

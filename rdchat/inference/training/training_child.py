@@ -13,8 +13,7 @@ from typing import Any
 import mlx.core as mx
 import psutil
 
-from rdchat.files.atomic_file import JsonLines, make_folder, write_json
-from rdchat.files.foreign_files import plain
+from rdchat.files import JsonLines, make_folder, plain, write_json
 from rdchat.inference.api import (
     COMPARING,
     CURVE,
@@ -27,13 +26,12 @@ from rdchat.inference.api import (
     TrainingProgress,
     TrainingStart,
 )
+from rdchat.inference.device import unwire_memory
 from rdchat.inference.loading import load_model
 from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining, compare_drafters
-from rdchat.inference.device import unwire_memory
 from rdchat.machine import keep_awake
-from rdchat.work.job import Job
-from rdchat.work.served import serve
+from rdchat.work import Job, serve
 
 # Seconds to save in after the app has ended.
 _GRACE_S = 3.0

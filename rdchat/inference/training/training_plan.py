@@ -16,9 +16,9 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, RdchatError, StorageFullError, file_errors
-from rdchat.files.atomic_file import write_json
-from rdchat.files.foreign_files import plain, read_json
+from rdchat.files import plain, read_json, write_json
 from rdchat.inference.api import DEFAULT_TOKENS, require
+from rdchat.inference.device import memory_room, total_memory_bytes
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
 from rdchat.inference.models.model_files import TargetBinding
@@ -30,9 +30,7 @@ from rdchat.inference.training.data_maker import (
     check_batched_decoding,
 )
 from rdchat.inference.training.samples import TEACHER_TOKENS
-from rdchat.inference.device import memory_room, total_memory_bytes
-from rdchat.inference.verification.hooks import HiddenReads
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification import HiddenReads, LoadedModel, TargetEmbeddings
 from rdchat.wording import size_text
 
 # Share of the machine's memory for sequences and weights.

@@ -17,7 +17,7 @@ from time import monotonic
 
 from rdchat import __version__
 from rdchat.errors import ModelError, RdchatError, StorageError
-from rdchat.files.atomic_file import FileLock, make_folder
+from rdchat.files import FileLock, make_folder
 from rdchat.inference.api import (
     COMPARED_BEAMS,
     EVERYDAY_PROMPTS,
@@ -36,6 +36,7 @@ from rdchat.inference.api import (
     TrainingProgress,
 )
 from rdchat.inference.benchmark.recording import record
+from rdchat.inference.device import device_errors
 from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter, search_drafters
@@ -47,8 +48,7 @@ from rdchat.inference.training.phases import Pace, make_data, take_shipped, trai
 from rdchat.inference.training.samples import Answers
 from rdchat.inference.training.seed_prompts import seed_prompt
 from rdchat.inference.training.training_plan import TrainingPlan
-from rdchat.inference.device import device_errors
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import LoadedModel
 
 # Held-out questions decoded at the end.
 _EVALUATED = 12

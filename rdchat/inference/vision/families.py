@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import REFETCH_HINT, entries_of, read_object
+from rdchat.files import REFETCH_HINT, entries_of, read_object
 from rdchat.inference.api import NO_VISION, ModelSizes
 from rdchat.inference.models.model_config import check_architecture, read_config, takes_image_rows, text_config
 from rdchat.inference.models.safetensors_file import read_headers, target_hash, weight_files

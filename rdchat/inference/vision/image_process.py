@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, one_line
-from rdchat.files.atomic_file import temporary_folder
-from rdchat.files.foreign_files import plain
-from rdchat.work.child_process import ChildError, ChildProcess, Limits
+from rdchat.files import plain, temporary_folder
+from rdchat.work import ChildError, ChildProcess, Limits
 
 if TYPE_CHECKING:
     import numpy as np

@@ -29,14 +29,12 @@ import mlx.nn as nn
 import numpy as np
 
 from rdchat.errors import ImageRefusedError, ModelError, OutOfMemoryError, reason_of
-from rdchat.files.foreign_files import REFETCH_HINT, readable_entries
+from rdchat.files import REFETCH_HINT, readable_entries
 from rdchat.inference.api import CacheFolder, ChatImage, GenerationRequest, ImageSpan, Stage, images_of
+from rdchat.inference.device import is_device_error, memory_errors, on_gpu
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import weight_files
-from rdchat.inference.device import is_device_error, memory_errors, on_gpu
-from rdchat.inference.verification.hooks import wrap_call
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.target import Feed, StageTimer, TargetEmbeddings, untimed
+from rdchat.inference.verification import Feed, KVCache, StageTimer, TargetEmbeddings, untimed, wrap_call
 from rdchat.inference.vision.families import CACHED_ROWS_BYTES, Vision
 from rdchat.inference.vision.image_process import Prepared, Waiting
 from rdchat.inference.vision.image_prompts import ImagePrompts, positions_by_axis

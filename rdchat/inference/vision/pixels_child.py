@@ -17,12 +17,10 @@ from PIL import Image, ImageCms, ImageOps
 
 from rdchat import host, mac_desktop
 from rdchat.errors import ImageRefusedError, ModelError
-from rdchat.files.foreign_files import read_bytes
-from rdchat.files.image_formats import FORMATS, HEIC, format_of
+from rdchat.files import FORMATS, HEIC, format_of, read_bytes
 from rdchat.inference.vision.image_process import as_file
 from rdchat.inference.vision.processors import PROCESSORS
-from rdchat.work.job import Job
-from rdchat.work.served import serve
+from rdchat.work import Job, serve
 
 MAX_BYTES = 50_000_000
 MAX_PIXELS = 100_000_000

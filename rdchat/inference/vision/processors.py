@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError, one_line
-from rdchat.files.foreign_files import REFETCH_HINT
+from rdchat.files import REFETCH_HINT
 from rdchat.inference.vision.image_process import Layout, Prepared, Settings
 
 type Pixels = npt.NDArray[np.uint8]

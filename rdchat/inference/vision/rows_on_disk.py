@@ -20,13 +20,12 @@ from pathlib import Path
 import mlx.core as mx
 
 from rdchat.errors import ModelError
-from rdchat.files.atomic_file import write_unflushed
+from rdchat.files import read_bytes, write_unflushed
 from rdchat.files.cache_folders import make_room
-from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.api import CacheFolder
+from rdchat.inference.device import array_of, fetch
 from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
-from rdchat.inference.device import array_of, fetch
 
 _LOG = logging.getLogger(__name__)
 _FOLDER = "images"

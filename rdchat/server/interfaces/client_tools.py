@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
-from rdchat.files.foreign_files import is_nested_deeper
+from rdchat.files import is_nested_deeper
 from rdchat.inference.api import MAX_NESTED, AnswerShape, ShapeKind, ToolCall, parsed_json
 from rdchat.inference.prompts.json_schema import TYPES, JoinedSchemas, SchemaError, template_schema
 from rdchat.server.interfaces.fields import ApiError, Fields, object_of, unsupported, wrong

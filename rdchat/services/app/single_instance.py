@@ -13,8 +13,7 @@ from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from rdchat import host
 from rdchat.errors import StorageError, StorageLockedError, file_errors
-from rdchat.files.atomic_file import FileLock
-from rdchat.files.privacy import is_private, private_folder
+from rdchat.files import FileLock, is_private, private_folder
 from rdchat.services.app.start_request import JUST_SHOW, MAX_LINE_BYTES, StartRequest, request_of_line
 
 _LOG = logging.getLogger(__name__)

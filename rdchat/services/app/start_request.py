@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from urllib.parse import parse_qs, urlsplit
 
 from rdchat.errors import InvalidSettingError
-from rdchat.files.foreign_files import from_plain
+from rdchat.files import from_plain
 
 SCHEME = "rdchat"
 MAX_LINE_BYTES = 64 * 1024

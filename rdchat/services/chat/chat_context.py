@@ -26,7 +26,7 @@ from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, EngineState, Failure, ReplyProgress
 from rdchat.services.storage_watch import StorageWatch
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 # The pause after the last letter before tokens are counted.
 _QUIET_MS = 250

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
-from rdchat.files.atomic_file import atomic_file
+from rdchat.files import atomic_file
 from rdchat.services.chat.reply_recorder import ReplyRecorder
 
 _LOG = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.tool_servers import NO_TOOLS
 from rdchat.tools.definitions import ToolDefinition, ToolResult
-from rdchat.work.job import CancelledError, Job
+from rdchat.work import CancelledError, Job
 
 MAX_ROUNDS = 10
 """Replies with calls to one question after which every call waits for the person."""

@@ -24,7 +24,7 @@ from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat_list.chat_order import ChatOrder, Location, named
 from rdchat.services.storage_watch import StorageWatch
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 
 class ChatSearch(QObject):

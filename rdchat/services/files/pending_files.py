@@ -33,7 +33,7 @@ from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of
 from rdchat.services.files.prompt_images import image_bytes, looked_at
 from rdchat.services.storage_watch import SettingsControl
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 # The question and the shortest reply need this many tokens.
 _QUESTION = 256

@@ -10,7 +10,7 @@ from pathlib import Path
 from rdchat.chat.attachments.attached_file import MAX_IMAGE_BYTES, AttachedFile, FileRefusedError, image_file
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, StorageError
-from rdchat.files.foreign_files import read_bytes
+from rdchat.files import read_bytes
 from rdchat.inference.api import ChatImage, ImageCap
 from rdchat.inference.vision.image_process import as_file, shared_images
 

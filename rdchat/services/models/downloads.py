@@ -26,7 +26,7 @@ from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.services.background_work import BackgroundWork, MainThread
 from rdchat.services.models.service_base import ModelService
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 _LOG = logging.getLogger(__name__)
 LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)

@@ -13,7 +13,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
-from rdchat.files.foreign_files import opened
+from rdchat.files import opened
 from rdchat.hub import HubModel, RepositoryFiles, Tokens, find_published
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import begin_drafter
@@ -24,7 +24,7 @@ from rdchat.services.models.downloads import Downloads
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_advice, draft_models
 from rdchat.services.models.fit import Model
 from rdchat.services.models.service_base import Find, ModelService, ModelSources
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 # The card in the folder of a drafter that was trained here has a table, whose rows begin with a setup, the number of
 # prompts, and the tokens per target call.

@@ -20,8 +20,7 @@ from PySide6.QtCore import QObject, Signal
 from rdchat import paths
 from rdchat.chat.reply_tokens import first_questions
 from rdchat.errors import RdchatError
-from rdchat.files.atomic_file import FileLock, make_folder, write_json
-from rdchat.files.foreign_files import plain
+from rdchat.files import FileLock, make_folder, plain, write_json
 from rdchat.inference.api import (
     CURVE,
     DRAFTER,
@@ -33,8 +32,7 @@ from rdchat.inference.api import (
     event_from,
 )
 from rdchat.services.background_work import BackgroundWork, MainThread
-from rdchat.work.child_process import ChildEndedError, ChildError, ChildProcess, Limits
-from rdchat.work.job import CancelledError, Job
+from rdchat.work import CancelledError, ChildEndedError, ChildError, ChildProcess, Job, Limits
 
 _RECORD = "training.json"
 # Prefix of the name of training data that is being removed; it is removed even if the app is killed meanwhile.

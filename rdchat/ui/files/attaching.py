@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QMenu, QScrollArea, QWidget
 from rdchat import host, mac_desktop
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Message, MessagePath
-from rdchat.files.image_formats import FORMATS
+from rdchat.files import FORMATS
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController

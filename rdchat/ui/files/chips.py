@@ -36,7 +36,7 @@ from rdchat.ui.style import (
     set_tip,
     show_share,
 )
-from rdchat.work.job import Job, SerialThread
+from rdchat.work import Job, SerialThread
 
 NO_LIMIT = QSize(*AS_IT_IS)
 """The size of a copy that is as large as the image."""

@@ -26,7 +26,7 @@ from rdchat import mac_desktop
 from rdchat.chat.attachments.attached_file import printable_name
 from rdchat.chat.attachments.kinds import looks_readable
 from rdchat.errors import ImageRefusedError
-from rdchat.files.image_formats import FORMATS, MEDIA
+from rdchat.files import FORMATS, MEDIA
 from rdchat.services.background_work import BackgroundWork
 from rdchat.ui.style import LARGE, SMALL, Theme, control_font, line_pixmap, paint_card
 

@@ -64,7 +64,7 @@ from rdchat.ui.style import (
     small_text,
     text_field,
 )
-from rdchat.work.job import Job
+from rdchat.work import Job
 
 # The window of an image: its smallest size, and the size of an image whose own is not known yet.
 _SMALLEST = QSize(420, 320)

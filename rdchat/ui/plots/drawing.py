@@ -43,7 +43,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from rdchat.errors import InvalidSettingError
-from rdchat.files.atomic_file import atomic_file
+from rdchat.files import atomic_file
 from rdchat.ui.style import ALIGNMENTS, LARGE, LIGHT, Colors, Theme, paint_focus, show_tip
 
 PICTURE_TYPES = (".png", ".pdf")

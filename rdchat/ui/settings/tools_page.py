@@ -16,7 +16,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QListWidgetItem, QTreeWidget, QTreeWidgetItem, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors
-from rdchat.files.foreign_files import opened
+from rdchat.files import opened
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.tool_servers import ServerState, ToolServers

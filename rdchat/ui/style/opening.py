@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 
 from rdchat import host
 from rdchat.errors import StorageError, file_errors
-from rdchat.files.privacy import with_persons_umask
+from rdchat.files import with_persons_umask
 from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.theme import TIGHT
 

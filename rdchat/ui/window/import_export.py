@@ -45,7 +45,7 @@ from rdchat.ui.style import (
 from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.wording import counted, size_text
-from rdchat.work.job import CancelledError
+from rdchat.work import CancelledError
 
 # Shorter work shows no progress.
 _WAIT_MS = 400

@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import DoesNotFitError, ModelError
-from rdchat.inference import loading
+from rdchat.inference import device, loading
 from rdchat.inference.api import (
     Capability,
     DraftKind,
@@ -21,11 +21,10 @@ from rdchat.inference.api import (
     MemoryRoom,
     Mode,
 )
+from rdchat.inference.device import machine_memory
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models.model_locations import stamp_of, stored_capability
-from rdchat.inference import device
-from rdchat.inference.device import machine_memory
 from tests.inference.fakes import ask, reply_end
 from tests.inference.threads import load_silently
 

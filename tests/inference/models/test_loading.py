@@ -23,10 +23,10 @@ from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, OutOfMemoryError
 from rdchat.inference import loading
 from rdchat.inference.api import Capability, DraftKind, LoadProgress
+from rdchat.inference.device import MemoryRoom
 from rdchat.inference.loading import load_model
 from rdchat.inference.models import model_locations
 from rdchat.inference.verification.capability import check_capability, use_capability
-from rdchat.inference.device import MemoryRoom
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import share

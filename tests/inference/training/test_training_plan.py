@@ -19,12 +19,12 @@ from rdchat.errors import (
     StorageFullError,
 )
 from rdchat.inference.api import Capability, DraftKind
+from rdchat.inference.device import MemoryRoom
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining
-from rdchat.inference.device import MemoryRoom
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import share

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from rdchat.inference.device import fetch
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
 from rdchat.inference.drafting.checkpoints.head_settings import Settings, check_rope, stored_bits
 from rdchat.inference.drafting.heads.assistant_head import (
@@ -22,8 +23,7 @@ from rdchat.inference.drafting.heads.assistant_head import (
 )
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.models.safetensors_file import MAX_SIZE
-from rdchat.inference.device import fetch
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import LoadedModel
 
 # Published names: the tokens by cluster, the clusters' output rows, the output rows, and the embeddings.
 _ORDER = "masked_embedding.token_ordering"

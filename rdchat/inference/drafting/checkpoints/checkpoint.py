@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.files.atomic_file import atomic_file, make_folder
-from rdchat.files.foreign_files import entries_of, read_errors
+from rdchat.files import atomic_file, entries_of, make_folder, read_errors
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.models.model_config import QUANTIZED_BITS
 from rdchat.inference.models.model_files import folder_label
 from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import LoadedModel
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

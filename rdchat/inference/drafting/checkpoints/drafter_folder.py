@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.files.atomic_file import temporary_of
-from rdchat.files.foreign_files import plain, read_object
+from rdchat.files import plain, read_object, temporary_of
 from rdchat.inference.api import TargetMatch
 from rdchat.inference.drafting.checkpoints.assistant_layout import ASSISTANT
 from rdchat.inference.drafting.checkpoints.block_layout import BLOCK
@@ -33,7 +32,7 @@ from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import MtpConfig
 from rdchat.inference.models.model_files import BINDING, TargetBinding, folder_label, paired_drafter
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification import LoadedModel, TargetEmbeddings
 
 # MTP layers are recognised by their tensors before these.
 LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3, ASSISTANT)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from rdchat.errors import ModelError
+from rdchat.inference.device import fetch, on_gpu
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, RopeConfig
 from rdchat.inference.drafting.heads.head import BoundNetwork
 from rdchat.inference.models.safetensors_file import MAX_SIZE
-from rdchat.inference.device import fetch, on_gpu
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import LoadedModel
 
 _MAX_LIST = 1000
 _MAX_LAYERS = 100

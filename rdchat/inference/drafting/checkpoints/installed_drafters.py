@@ -16,7 +16,7 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.foreign_files import entries_of, read_json
+from rdchat.files import entries_of, read_json
 from rdchat.hub import folders_in
 from rdchat.inference.api import HeadKind, ModelCard, TargetMatch, describes_drafter
 from rdchat.inference.drafting.checkpoints.checkpoint import CONFIG, Checkpoint

@@ -26,7 +26,8 @@ import mlx.nn as nn
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
 from rdchat.errors import DoesNotFitError, ModelError
-from rdchat.files.foreign_files import entries_of, read_errors
+from rdchat.files import entries_of, read_errors
+from rdchat.inference.device import memory_room
 from rdchat.inference.drafting.checkpoints.checkpoint import (
     FLOATS,
     NEWER_HINT,
@@ -49,8 +50,7 @@ from rdchat.inference.models.model_config import (
     unreadable,
 )
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header
-from rdchat.inference.device import memory_room
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification import LoadedModel, TargetEmbeddings
 from rdchat.wording import size_text
 
 _SIDE_FOLDER = "mtp"

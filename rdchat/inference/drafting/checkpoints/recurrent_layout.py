@@ -14,15 +14,15 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.errors import one_line
-from rdchat.files.foreign_files import plain
+from rdchat.files import plain
 from rdchat.inference.api import APPLE_MODEL_TYPE
+from rdchat.inference.device import fetch
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout, PublishedDrafter, not_a_drafter
 from rdchat.inference.drafting.checkpoints.head_settings import Settings
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.recurrent_head import BoundRecurrentHead, Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.device import fetch
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification import LoadedModel, TargetEmbeddings
 
 _FORMAT = 1
 # Tensor of the ids of the tokens that can be drafted.

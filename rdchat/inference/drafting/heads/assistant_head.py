@@ -23,10 +23,15 @@ from mlx_lm.models.gemma4_text import DecoderLayer, ModelArgs
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind, HeadMemory, HeadState, Root
-from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
-from rdchat.inference.verification.kv_cache import KVCache, mirror_of
-from rdchat.inference.verification.round_cache import RoundKVCache
-from rdchat.inference.verification.target import LoadedModel, embedding_scale
+from rdchat.inference.verification import (
+    HiddenReads,
+    KVCache,
+    LoadedModel,
+    ModelHooks,
+    RoundKVCache,
+    embedding_scale,
+    mirror_of,
+)
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"

@@ -23,7 +23,7 @@ from rdchat.inference.drafting.heads.block_network import (
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.decoder import RowPositions, Rows, bounded
 from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind, HeadMemory, HeadState, Root
-from rdchat.inference.verification.target import LoadedModel, embedding_scale
+from rdchat.inference.verification import LoadedModel, embedding_scale
 
 # Position that is inside every window: a block's rows see one another.
 _ALWAYS_NEAR = 2**30

@@ -16,7 +16,7 @@ import numpy as np
 
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import HeadMemory, HeadState, Root
-from rdchat.inference.verification.round_cache import RowBuffer, take_waits
+from rdchat.inference.verification import RowBuffer, take_waits
 
 # If more tokens wait, their rows are computed at once instead of with the next draft: hidden states take memory.
 _MAX_WAITING = 64

@@ -33,7 +33,7 @@ from rdchat.inference.drafting.heads.decoder import (
     bounded,
 )
 from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind, HeadMemory, HeadState, Root
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import LoadedModel
 
 
 class FeatureNorm(StrEnum):

@@ -18,12 +18,10 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api import MAX_BEAM_ROWS, HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
+from rdchat.inference.device import on_gpu
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.models.model_settings import new_network
-from rdchat.inference.device import on_gpu
-from rdchat.inference.verification.hooks import HiddenReads
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification import HiddenReads, KVCache, LoadedModel, TargetEmbeddings
 
 # Number of weights that share a scale, where a drafter is quantised.
 _GROUP = 64

@@ -25,14 +25,11 @@ import numpy as np
 
 from rdchat.errors import ModelError, one_line
 from rdchat.inference.api import ImageSpan, shift_before
+from rdchat.inference.device import on_gpu
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, evaluate_weights
-from rdchat.inference.device import on_gpu
-from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.round_cache import RowBuffer
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification import HiddenReads, KVCache, LoadedModel, ModelHooks, RowBuffer, TargetEmbeddings
 
 # Modules that stay floats, by the last part of their names: a few rows of them decide a lot.
 _ROUTERS = ("gate", "router", "shared_expert_gate")

@@ -20,8 +20,7 @@ import mlx.nn as nn
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.models.safetensors_file import MAX_SIZE
-from rdchat.inference.verification.hooks import HiddenReads
-from rdchat.inference.verification.target import TargetEmbeddings
+from rdchat.inference.verification import HiddenReads, TargetEmbeddings
 
 _MAX_BLOCKS = 1000
 

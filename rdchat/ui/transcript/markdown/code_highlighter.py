@@ -16,7 +16,7 @@ from pygments.util import ClassNotFound
 from PySide6.QtGui import QTextBlock, QTextDocument, QTextLayout
 
 from rdchat.ui.style import Colors, text_look, utf16_length
-from rdchat.work.job import Job, SerialThread
+from rdchat.work import Job, SerialThread
 
 # The most lines that are read again with each new line. Where a string or a comment goes on longer, they are not.
 _MAX_AGAIN = 200
