@@ -58,6 +58,7 @@ def test_the_machine_stays_awake_for_replies_and_measurements_but_not_for_loads(
     engine.idle_slices = 3
     client.load_model()
     client.ask(7)
+    client.end(7)
     qtbot.waitUntil(lambda: engine.idle_slices <= 0)
     assert set(seen) == {("load", 0), ("generate", 1), ("idle", 1)}
     qtbot.waitUntil(lambda: awake.inside == 0)
