@@ -83,7 +83,7 @@ class Colors:
         hit: Background of a search hit.
         current_hit: Background of the current search hit.
         name: Functions, classes and tags in code.
-        neutral: As fast as plain decoding.
+        neutral: The pale end of the colours of curves.
 
     The other colours are named by what they mark; the comments below say where.
     """
