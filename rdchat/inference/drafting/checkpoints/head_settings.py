@@ -145,14 +145,21 @@ class Settings:
             raise self.checkpoint.error(f"rdchat does not support its setting {unknown[0][:100]}", NEWER_HINT)
 
     def rope(self, layer_type: str, *, complete_heads: bool = False) -> RopeConfig:
-        """Return the rotary positions for a type of layer, from `rope_parameters` or `rope_scaling`.
+        """Return the rotary positions for a type of layer.
 
-        As in transformers, a base inside either of them takes precedence over one beside them, and both accept the
-        older name for the kind.
+        A configuration has them in three places: in `rope_parameters`, perhaps in an entry for the type of layer; in
+        `rope_scaling`, its older form; and beside these two. As in transformers, each value has an order of its own:
+
+        - The base: from `rope_parameters`, else from `rope_scaling`, else from beside them.
+        - The kind with its numbers: from `rope_parameters` if that names a kind, else from `rope_scaling`, where the
+          default kind is meant if none is named. `type` is the older name of `rope_type` in both.
+        - The share of a head's values that is rotated (`partial_rotary_factor`): from the place of the kind, else from
+          beside them. Less than all is refused, except in the proportional kind.
 
         Args:
             layer_type: Type of the layer.
-            complete_heads: Whether the default kind rotates the whole head, whatever partial factor is given.
+            complete_heads: Whether the drafter's network has no share in the default kind: it rotates complete heads,
+                and a share in its configuration is a copy of the target's.
         """
         rope = self.within("rope_parameters")
         older = self.within("rope_scaling")
@@ -163,12 +170,8 @@ class Settings:
         # Such a base gives no frequencies.
         if theta <= 1:
             raise has_base.wrong("rope_theta")
-        # The other settings of the rope: its kind and that kind's numbers. Without any it is plain.
+        # The place of the kind and its numbers.
         scaling = rope if rope.data.get("rope_type") or rope.data.get("type") else older
-        traditional = not self.flag("rope_is_neox_style", True)
-        max_positions = self.size("max_position_embeddings", 2048)
-        if not scaling.data:
-            return RopeConfig(theta, None, traditional, max_positions)
         kind_key = "type" if scaling.data.get("rope_type") is None else "rope_type"
         kind = scaling.word(kind_key, "default", _ROPE_NUMBERS)
         if kind == "mrope":
@@ -176,11 +179,11 @@ class Settings:
         needed = _ROPE_NUMBERS[kind]
         options = _ROPE_OPTIONS.get(kind, frozenset())
         scaling.refuse_others(_ROPE_KEYS | needed | options | {"partial_rotary_factor"})
-        # The share of a head's values that is rotated; only one kind supports a part.
-        partial = scaling.number("partial_rotary_factor", self.number("partial_rotary_factor", 1.0))
+        has_share = scaling if scaling.data.get("partial_rotary_factor") is not None else self
+        partial = has_share.number("partial_rotary_factor", 1.0)
         ignored = complete_heads and kind == "default"
         if not ignored and (partial > 1 or (partial != 1 and kind != "proportional")):
-            raise scaling.wrong("partial_rotary_factor")
+            raise has_share.wrong("partial_rotary_factor")
         for name in needed:
             if scaling.data.get(name) is None:
                 raise self.checkpoint.error(f"its configuration lacks {name} for its {kind} rope")
@@ -189,7 +192,12 @@ class Settings:
         }
         if kind == "proportional":
             numbers["partial_rotary_factor"] = partial
-        return RopeConfig(theta, {"rope_type": kind, **numbers}, traditional, max_positions)
+        return RopeConfig(
+            theta,
+            {"rope_type": kind, **numbers} if scaling.data else None,
+            traditional=not self.flag("rope_is_neox_style", True),
+            max_positions=self.size("max_position_embeddings", 2048),
+        )
 
     def rope_number(self, name: str) -> float:
         """Return a number of a rope's settings; only a factor of the attention (`mscale`) may be 0."""

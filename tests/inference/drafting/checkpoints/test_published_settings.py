@@ -50,6 +50,14 @@ def speculators_block(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+def test_a_part_of_a_head_is_refused_wherever_it_stands(tmp_path: Path) -> None:
+    """It counts in vLLM; beside the settings of a rope it was refused, but without those it was dropped unseen."""
+    folder = speculators_block(tmp_path / "drafter")
+    layers = json.loads((folder / "config.json").read_text())["transformer_layer_config"]
+    change(folder, transformer_layer_config=layers | {"partial_rotary_factor": 0.5})
+    refused(folder, shared_llama(), "its setting partial_rotary_factor is 0.5")
+
+
 def proposing(tokens: Any) -> dict[str, Any]:
     return {"speculators_config": {"proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": tokens}]}}
 
