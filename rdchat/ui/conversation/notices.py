@@ -193,7 +193,8 @@ class Notices(QObject):
         self._controller = controller
         self._composer = composer
         self._theme = theme
-        # The state in the banner of a chat that is too long, and whether the person has closed it.
+        # What the banner of a chat that is too long shows, None before the first time: by how much it is too long, and
+        # the work that shortens it. And whether the person has closed the banner.
         self._outgrown: tuple[ContextUse | None, Doing] | None = None
         self._put_away = False
         # The step that can be undone.
@@ -218,11 +219,12 @@ class Notices(QObject):
         controller.prompt_refused.connect(self._show_refused)
         controller.replies.sending_asked.connect(self._ask_to_send)
         chat.project_taken.connect(self._show_project)
+        # Its banner speaks of the next question of this chat, and of the options that the chat has now.
         for ended in (chat.opened, chat.options_changed, chat.message_added):
             ended.connect(lambda: self.area.close_banner("project"))
 
     def _show_project(self, folder: Folder) -> None:
-        """Say what a chat that was moved has from its next question on; until then, and while that holds."""
+        """Say what a chat that was moved into a project uses from its next question on."""
         text = f"From your next question on, it uses what the project shares: {folder.description}."
         self.show_banner("project", f"This chat is now in the project “{folder.name}”", text)
 
@@ -258,7 +260,8 @@ class Notices(QObject):
             if box.buttonRole(box.clickedButton()) is QMessageBox.ButtonRole.AcceptRole:
                 replies.agree(reply, model.device)
             elif any(each.request is None for each in replies.live):
-                # Otherwise another model was chosen meanwhile, which answers.
+                # The reply still waits for this answer: it has no request yet. Where it has one, another model was
+                # chosen meanwhile, which writes it.
                 replies.stop_replies(chat.id)
 
         box.finished.connect(end)
@@ -362,10 +365,17 @@ class Notices(QObject):
     # A chat that is too long
 
     def _show_outgrown(self) -> None:
-        """Offer the choice while the chat does not fit, once for each state of it."""
+        """Show a banner with remedies while the chat does not fit, or the remedy under way.
+
+        Called when any of it may have changed, it makes the banner anew only if something has. A banner that the person
+        has closed stays away until the chat fits or a message is refused for it (`_show_refused`); work under way is
+        shown all the same.
+        """
         context = self._controller.context
-        # If files alone are too long, the person chooses a part of them: leaving out turns would not help.
+        # `outgrown` is None for a chat that is shortened by itself: the person has nothing to choose. But if a question
+        # waits for that, the work is shown.
         use = context.meter.use if context.is_awaited else context.outgrown
+        # If files alone are too long, the person chooses a part of them: leaving out turns would not help.
         use = None if self._controller.chat.files.excess else use
         doing = context.doing
         if (use, doing) == self._outgrown:
@@ -410,11 +420,12 @@ class Notices(QObject):
             banner.progress.show_text(part + done)
 
     def _put_outgrown_away(self) -> None:
-        # It comes back when the chat fits, or when the message is sent all the same.
         self._put_away = True
 
     def _show_refused(self, text: str, reason: str) -> None:
+        """Give a prompt back with the reason; if the chat is too long, its banner is shown, even if it was closed."""
         self._put_away = False
+        # So that the banner is made anew.
         self._outgrown = None
         self._show_outgrown()
         self._composer.give_back(text, reason)

@@ -30,6 +30,9 @@ class Header(QToolBar):
         popover: The chat's options.
         theme: The appearance to follow.
         actions: The window's actions.
+
+    Attributes:
+        dot: A sign at the button of the chat's options, for a chat that has options of its own; the window shows it.
     """
 
     def __init__(self, model: ModelButton, popover: ChatOptions, theme: Theme, actions: WindowActions) -> None:
@@ -105,7 +108,8 @@ class DownloadButton(IconButton):
         def resume(has_unfinished_work: bool | RdchatError) -> None:
             work.finish_work(0.0)
             if has_unfinished_work is True:
-                assert self._windows.model_services, "the services resume them when they are built"
+                # If nothing has built them yet.
+                self._models = self._windows.model_services
 
         work.do(lambda: (paths.data_dir() / "training").exists() or has_unfinished(), resume)
 

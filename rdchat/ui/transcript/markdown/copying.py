@@ -73,7 +73,16 @@ def as_plain(blocks: Sequence[Block]) -> str:
 def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
     """Return blocks as Markdown that the parser reads alike, or as plain text without one.
 
-    What stands before a line for the lists and quotes around it is its margin.
+    What stands before a line for the lists and quotes around it is its margin: `> ` for a quote (nothing in plain
+    text), and for a list spaces as wide as the marker of its open item. The first line of an item has the marker in
+    place of these spaces. Three blocks with the nesting `ql`, `qlq` and `ql` (see `Block`), of which the first and the
+    last begin an item, are written as
+
+        > - One
+        >
+        >   > A quote in the first item
+        >
+        > - Two
     """
     lines: list[str] = []
     # The marker of the open item of each list around the block, the outermost first; empty where it is not selected.
@@ -81,21 +90,23 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
     fence = ""
     above: Block | None = None
     for index, block in enumerate(blocks):
-        begins_code = above is None or above.code != block.code
-        ends_code = index + 1 == len(blocks) or blocks[index + 1].code != block.code
-        # The lists and quotes that both this block and the one above are in.
-        pairs = zip(block.nesting, above.nesting if above else "", strict=False)
-        shared = "".join(letter for letter, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        # Those around the innermost list, and the quotes in that.
-        outer, _, inner = block.nesting.rpartition("l")
+        shared = _shared_nesting(block, above) if above else ""
+        # Of an item: what is around its list, and the quotes that it begins with.
+        around_list, _, in_item = block.nesting.rpartition("l")
         if above is not None and not _stands_close(block, above):
-            around = outer if block.marker and len(outer) < len(shared) else shared
-            lines.append(_margin(around, markers, parser).rstrip())
+            # The empty line is in what both blocks are in. Above another item of the same list that is less, as the
+            # quotes of the two items are not the same ones.
+            is_next_item = block.marker and len(around_list) < len(shared)
+            lines.append(_margin(around_list if is_next_item else shared, markers, parser).rstrip())
+        # Lists that end with the block above, those that begin, and the item that begins.
         del markers[shared.count("l") :]
         markers += [""] * (block.indent - len(markers))
         if block.marker:
             markers[-1] = _marker(block, markers[-1]) if parser else block.marker
         written = list(_lines(block, parser))
+        # Each line of code is a block, or several if it is overlong; the blocks of one code have the same number.
+        begins_code = above is None or above.code != block.code
+        ends_code = index + 1 == len(blocks) or blocks[index + 1].code != block.code
         if parser and block.kind is Kind.CODE:
             if begins_code:
                 fence = _fence(blocks, index)
@@ -103,15 +114,21 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
             if ends_code:
                 written.append(fence)
         if block.kind is Kind.CODE and block.joined and not begins_code:
-            # It continues an overlong line.
+            # It continues the overlong line whose beginning the block above is.
             lines[-1] += written.pop(0)
         for number, line in enumerate(written):
             margin = _margin(block.nesting, markers, parser)
             if number == 0 and block.marker:
-                margin = f"{_margin(outer, markers, parser)}{markers[-1]} {_margin(inner, [], parser)}"
+                margin = f"{_margin(around_list, markers, parser)}{markers[-1]} {_margin(in_item, [], parser)}"
             lines.append(margin + line if line else margin.rstrip())
         above = block
     return "\n".join(lines)
+
+
+def _shared_nesting(block: Block, above: Block) -> str:
+    """Return the lists and quotes that two blocks are both in, as in `Block.nesting`."""
+    pairs = zip(block.nesting, above.nesting, strict=False)
+    return "".join(letter for letter, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _stands_close(block: Block, above: Block) -> bool:
@@ -175,7 +192,11 @@ def _lines(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
 
 
 def _is_as_typed(block: Block) -> bool:
-    """Whether a block is a line of a prompt, or of a text too long to be read as Markdown."""
+    """Whether a block is a line of a prompt, of a text too long to be read as Markdown, or of too large a table.
+
+    The parsers give these lines as texts that are tight, in no list or quote, and continue nothing. Other tight texts
+    are in a list or quote, or continue the text above.
+    """
     return block.kind is Kind.TEXT and block.tight and not (block.joined or block.nesting)
 
 
@@ -282,7 +303,8 @@ def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: in
     """Return the blocks between two positions of a document.
 
     All of a block without lines of text, such as a table, is taken where anything of it is selected: so Qt selects it,
-    too. A block that is cut at its beginning loses its marker, and so does one that alone is selected behind it.
+    too. A block has its marker if a part of that is selected, or if the selection begins right behind it and reaches
+    into the next block: the text of one item alone, or the end of it, is no list.
 
     Args:
         blocks: All blocks of the document.
