@@ -2,7 +2,8 @@
 
 `atomic_file` and `build_folder` write under another name and rename at the end. A process that dies at any moment, by
 SIGKILL or a power cut, leaves nothing that looks finished. What it leaves is removed later, which is safe because the
-system releases a `FileLock` with its process; temporary folders hold one for that.
+system releases a `FileLock` with its process; temporary folders hold one for that. `cache_folders` removes what
+`write_unflushed` leaves.
 """
 
 import fcntl

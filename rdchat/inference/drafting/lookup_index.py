@@ -204,7 +204,10 @@ class LookupTree:
         return LookupTree(*(column[:nodes] for column in self._columns))
 
     def first_subtree(self) -> "LookupTree":
-        """Return what may come after the likeliest first token; the chances still contain that token's."""
+        """Return what may come after the likeliest first token; the chances still contain that token's.
+
+        It is for a draft that begins one token later, as the target is computing the first one already.
+        """
         inside = {1}
         order = list[int]()
         for node, parent in enumerate(self.parents, start=1):

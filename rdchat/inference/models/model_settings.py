@@ -86,7 +86,8 @@ class ModelSettings:
 
     Attributes:
         config: The content as mlx-lm's module reads it.
-        values: The settings of the text model by transformers' class; where it does not know them, as they are written.
+        values: The settings of the text model by transformers' class, and two that `config_fixes` adds, `reads_window`
+            and `reads_share`; where transformers does not know the model, the settings as config.json has them.
         unread: Settings that change the text, and that mlx-lm's module does not read.
     """
 
@@ -124,6 +125,7 @@ class ModelSettings:
         elif kind == "yarn":
             length = max(length, int(original * min(rope.get("factor") or 1, _MAX_STRETCHED)))
         window = next((size for key in _WINDOWS if type(size := self.values.get(key)) is int and size > 0), 0)
+        # Without `reads_window`, transformers' network has no windows either, or is not known.
         if not window or self.values.get("use_sliding_window") is False or not self.values.get("reads_window"):
             return length
         # The windows that the layers have, 0 for none, are compared with those that they should have.
@@ -146,28 +148,36 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
         process: Reads config.json by the class.
     """
     config = own_config(read_config(folder))
-    config |= (tied := _tied_rows(folder, config))
+    tied = _tied_rows(folder, config)
+    config |= tied
     model_type = str(config["model_type"])
     nested = config.get("text_config")
     model_class, arguments = model_classes(config)
-    # By transformers' class, for all of config.json, and then for its text part if it has one; see `class_settings`.
-    results = mlx_lm_utils._decode_tagged_floats(cached_fact("settings", folder, lambda: process.settings(config)))
-    values = results[-1]["values"] or text_config(config)
+    # What transformers' class makes of config.json (`class_settings`): of all of it, then of its text part if it has
+    # one. Each has `values`, the settings with the class's defaults, and `changed`, the names of those that config.json
+    # changes. JSON has no infinity, so transformers writes `{"__float__": "Infinity"}`, which mlx-lm's function reads.
+    parts = mlx_lm_utils._decode_tagged_floats(cached_fact("settings", folder, lambda: process.settings(config)))
+    values = parts[-1]["values"] or text_config(config)
     defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
-    settings = filled_config(config, {**values, **results[0]["values"]}, defaults)
-    if isinstance(nested, dict) or len(results) > 1:
-        # Its type does not give the class of its arguments.
+    settings = filled_config(config, {**values, **parts[0]["values"]}, defaults)
+    if isinstance(nested, dict) or len(parts) > 1:
+        # The module chooses the class for the arguments of its text part by itself, so that their defaults are not
+        # known here. Without defaults `filled_config` fills everything in.
         settings["text_config"] = filled_config((nested or {}) | tied, values, {})
-    # Settings of which neither the name nor another name is read.
     read = (_reads(model_class.__module__) | _FOLLOWED) - _MISREAD.get(model_type, set())
-    unread = {key for facts in results for key, names in facts["changed"].items() if not read & {key, *names}}
-    # What the text model does not have is for images; so is this value, which `Family.blocks_of` follows.
-    unread &= values.keys()
+    unread = set[str]()
+    for part in parts:
+        for name, names in part["changed"].items():
+            # mlx-lm's module may read any of its names. A setting that the text model does not have is for images.
+            if name in values and read.isdisjoint(names):
+                unread.add(name)
     if values.get("use_bidirectional_attention") == "vision":
+        # This value is for images too: `Family.blocks_of` reads it.
         unread.discard("use_bidirectional_attention")
     if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
         # Its module has the exact form of GELU, nearly the usual one.
         unread.add("activation_function")
+    # What `settings` has from config.json itself may have infinities too.
     return ModelSettings(mlx_lm_utils._decode_tagged_floats(settings), values, tuple(sorted(unread)))
 
 
@@ -205,8 +215,10 @@ def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
 
 def _are_equal(one: tuple[Path, StoredTensor] | None, other: tuple[Path, StoredTensor] | None) -> bool:
     """Return whether two stored tensors, each with its file, have the same numbers; also if both are missing."""
-    if one is None or other is None or (one[1].dtype, one[1].shape) != (other[1].dtype, other[1].shape):
-        return one is other
+    if one is None or other is None:
+        return one is None and other is None
+    if (one[1].dtype, one[1].shape) != (other[1].dtype, other[1].shape):
+        return False
     first = _mapped_rows(*one)
     second = _mapped_rows(*other)
     # Tables that differ do so in most rows, so a few are enough to see it.

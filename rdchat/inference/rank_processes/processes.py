@@ -174,7 +174,7 @@ class RankProcesses:
 
         def report(progress: Any) -> None:
             reported = read_progress(progress)
-            # Other Macs send progress alone, perhaps without end: they get no second place in the queue.
+            # Another Mac may report progress without end: only one report of it waits in the queue at a time.
             if not rank or answers.empty():
                 answers.put(reported)
 

@@ -3,9 +3,9 @@
 A round verifies the packed nodes of a prefix tree in one target call. Every cache writes their rows behind its
 committed ones and also keeps them in hand. A path that is contiguous in packed order is committed by setting the
 length; otherwise the accepted rows are written again where they belong, as a part of the next call's graph. The buffer
-is never gathered from in the evaluation that writes it, and no view of it is kept, since either makes MLX copy all of
-it. So the cost of a commit does not depend on the context. Recurrent state is committed in another way; see
-`state_round`.
+is never gathered from in the evaluation that writes it, and no view of it is kept while it is written to, since either
+makes MLX copy all of it. So the cost of a commit does not depend on the context. Recurrent state is committed in
+another way; see `state_round`.
 
 Each class replaces one of mlx-lm's, for unmodified models.
 """
@@ -71,7 +71,11 @@ class RowBuffer:
         self.rows = min(self.rows, max(position - self.first, 0))
 
     def drop_front(self, count: int) -> None:
-        """Forget the first `count` rows."""
+        """Forget the first `count` rows.
+
+        The slices may be views of the buffers, but nothing is written into them: they have no room for another row, so
+        the next append copies them into larger buffers. Only a cache of chunks does this, and has one chunk to copy.
+        """
         self.arrays = [array[..., count : self.rows, :] for array in self.arrays]
         self.first += count
         self.rows = self.rows - count
@@ -159,7 +163,8 @@ class AttentionRows:
         self._ancestors: mx.array | None = None
         # Position of the round's first row.
         self._base = 0
-        # Keys and values of the round's rows, as they were appended.
+        # Keys and values of the round's last update, as they were appended; empty before the first. Of a tree they are
+        # all its rows. Of a chain they may be fewer, but none of them is needed: its path is always contiguous.
         self._round_rows: list[mx.array] = []
 
     @property
@@ -206,6 +211,7 @@ class AttentionRows:
         if self._open:
             self._round_rows = parts
         self._view_start = self._first_visible()
+        # After a rollback the next row is at the root's position again, so the rows that the root sees must stay.
         self.buffer.append_rows(parts, self._first_visible(self._base) if self._open else self._view_start)
         self.length = self.buffer.first + self.buffer.rows
         return self.keys_and_values()

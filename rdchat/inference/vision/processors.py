@@ -47,7 +47,10 @@ _MAX_FRAMES = 16
 
 
 class Processor(NamedTuple):
-    """A family's way to prepare images. A limit of tokens that is None is the model's own.
+    """A family's way to prepare images.
+
+    The limit of tokens is what the person allows for an image (`ImageCap`). None, for "Full", is the model's own limit:
+    that of its settings, except for Gemma 4.
 
     Attributes:
         shape: Takes width, height, settings and the limit of tokens; returns a layout of any size.
@@ -148,7 +151,10 @@ def pixtral_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDAr
 
 
 def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
-    """Return the layout for Idefics3 and SmolVLM: tiles, and one of the whole image, which `max_tokens` leaves out."""
+    """Return the layout for Idefics3 and SmolVLM: tiles, and behind them one of the whole image.
+
+    `max_tokens` limits the tokens of the tiles; those of the whole image come on top.
+    """
     grid = (_integer_setting(settings, "token_side"),) * 2
     edge = _edge(settings, "max_image_size", "longest_edge", 364)
     longest = min(_edge(settings, "size", "longest_edge", 4 * 364), _LONGEST_EDGE)
@@ -210,7 +216,12 @@ def gemma3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArr
 
 
 def gemma4_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
-    """Return the layout for Gemma 4: as large as the tokens allow. The settings have fewer than the model can take."""
+    """Return the layout for Gemma 4: as large as the tokens allow, also for a small image.
+
+    The limit in its settings is lower than the one that the model was trained with, which only `max_tokens` None asks
+    for: with the usual settings an image has up to 256 tokens where `max_tokens` is 256, 280 where it is 1,024, and
+    1,120 where it is None.
+    """
     side = _integer_setting(settings, "patch_size", 16) * _integer_setting(settings, "pooling_kernel_size", 3)
     maximum = _GEMMA4_TOKENS
     if max_tokens is not None:
@@ -237,6 +248,7 @@ def lfm2_layout(width: int, height: int, settings: Settings, max_tokens: int | N
     maximum = _integer_setting(settings, "max_image_tokens", 256)
     side = patch * _integer_setting(settings, "downsample_factor", 2)
     pixels = math.prod(max(patch, round(each / side) * side) for each in (width, height))
+    # `_channels` reads any number, here a plain one.
     is_large = pixels > maximum * side**2 * _channels(settings, "max_pixels_tolerance", (2.0,))[0]
     split = is_large and _given(settings, "do_image_splitting", True)
     across, rows, columns = _nearest_tiles(width, height, side, settings, max_tokens) if split else (0, 0, 0)

@@ -31,7 +31,7 @@ _KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "eagle3")
 _GEMMA_KINDS = ("gemma4_text", "gemma4_unified_text")
 _ACTIVATION = "hidden_activation"
 _SOFTCAP = "final_logit_softcapping"
-# Number of the target's layers where it is not known.
+# Number of the target's layers where it is not known, as where a drafter is looked at without a target.
 _ANY_DEPTH = 100
 # The layers of the target that are read; see `_target_layers`.
 _READ = "eagle_aux_hidden_state_layer_ids"
@@ -79,7 +79,7 @@ def _parts_of(checkpoint: Checkpoint) -> Parts:
 
 
 def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
-    """Return whether a checkpoint is EAGLE-3: its first layer has norms for the features and for the token."""
+    """Return whether a checkpoint is EAGLE-3: its first layer has a norm for the features, or its settings say so."""
     first = any(plain_name(name) == "layers.0.hidden_norm.weight" for name in tensors)
     return first or config.get("speculators_model_type") == "eagle3"
 
