@@ -168,7 +168,8 @@ def _tokens(files: Path) -> list[int]:
 
 
 def fresh(folder: Path) -> Path:
-    """Return an empty folder of this name."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Return an empty folder of this name. What the last command has begun may still write there for a moment."""
+    while folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
