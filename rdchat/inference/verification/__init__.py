@@ -1,6 +1,7 @@
 """The loaded model as decoding sees it: hooks, caches with rounds, the prefix tree, and verification."""
 
 import rdchat.inference.blas  # before MLX
+import rdchat.inference.mlx_lm_fixes  # before mlx-lm
 from rdchat.inference.verification.capability import (
     check_capability,
     median_error,

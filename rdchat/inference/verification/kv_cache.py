@@ -4,9 +4,6 @@ The caches of the layers are those of `round_cache`, or stock ones where it does
 compute the model, each change is reported to them (`Mirror`). All calls belong to the engine thread.
 """
 
-import rdchat.inference.mlx_lm_fixes  # noqa: F401  before mlx-lm
-
-# isort: split
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import IntEnum
