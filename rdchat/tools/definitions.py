@@ -18,11 +18,12 @@ BUILT_IN = "rdchat:"
 MAX_TOOLS = 128
 """How many tools of one server can be used."""
 MAX_LISTED = 1_000
-"""How many entries of a server's list are read; they are reported as problems beyond `MAX_TOOLS`."""
+"""How many entries of a server's list `Connection` reads; those beyond `MAX_TOOLS` are reported as problems."""
 MAX_TEXT = 100_000
 """Longest text of a result, in characters."""
 # No `__` in it: that separates the server's name from the tool's in `full_name`.
 _SERVER_NAME = re.compile(r"(?=.{1,24}$)[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
+# Addresses: http:// on this computer only, https:// anywhere; a port and a path may follow, without white space.
 _PORT_AND_PATH = r"(:[1-6]?\d{1,4})?([/?][!-~]*)?"
 _LOCAL_ADDRESS = re.compile(rf"https?://(localhost|127\.0\.0\.1|\[::1\]){_PORT_AND_PATH}", re.ASCII)
 _ADDRESS = re.compile(rf"https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]){_PORT_AND_PATH}|{_LOCAL_ADDRESS.pattern}", re.ASCII)
@@ -115,7 +116,11 @@ class ToolDefinition:
 
     @property
     def full_name(self) -> str:
-        """Its name for models, with that of its server: letters, digits, `_` and `-`, at most 64."""
+        """Its name for models, with that of its server: letters, digits, `_` and `-`, at most 64.
+
+        `files__read` as it is. If the tool's own name has other characters, or both are too long together, the
+        characters are replaced by `_`, the end is cut, and a hash follows.
+        """
         full = f"{self.server}__{re.sub(r'[^A-Za-z0-9_-]', '_', self.name)}"
         if full.endswith(f"__{self.name}") and len(full) <= _MAX_FULL_NAME:
             return full
@@ -220,8 +225,11 @@ def _parse_tool(entry: Any) -> dict[str, Any]:
 
 
 def _parse_parameters(schema: Any) -> dict[str, Any]:
-    """Return the schema of a tool's arguments; raise ValueError with the reason why it cannot be used."""
-    # Some languages write what is empty as null or as a list, here and in its fields.
+    """Return the schema of a tool's arguments; raise ValueError with the reason why it cannot be used.
+
+    Only this is checked: an object, its depth and length, properties by name, and a list of names that are required.
+    """
+    # Some languages write what is empty as null or as a list, here and in its fields: `"properties": []` becomes `{}`.
     schema = schema or {}
     if not isinstance(schema, dict):
         raise ValueError("its parameters are no JSON schema")

@@ -47,6 +47,9 @@ class ImportedServers:
 def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
     """Read a list of servers.
 
+    What is not JSON is read once more, without its comments and last commas. A text of more than a million characters
+    counts as no list. An entry that is not valid is left out, with a problem.
+
     Args:
         text: The JSON.
         taken: Names of servers that exist; imported ones get others.
@@ -70,6 +73,7 @@ def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
         except InvalidSettingError as error:
             problems.append(f"{label[:60]} was left out. {error}")
         else:
+            # A value with a placeholder is not stored: the person fills it in.
             secrets[name] = {each: value for each, value in values.items() if not _PLACEHOLDER.search(value)}
             if unknown := sorted(entry.keys() - _FIELDS):
                 problems.append(f"{label[:60]}: these were ignored: {', '.join(unknown)[:200]}.")
@@ -79,8 +83,8 @@ def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
 
 
 def _entries(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the entries of a list by name; raise RdchatError if there are none."""
-    # The file may have the entries at its top level.
+    """Return the entries of `mcpServers`, else of `servers`, else of the file itself; raise RdchatError for none."""
+    # The file itself is the list if one of its values is an entry with a command or an address.
     is_bare = any(isinstance(entry, dict) and not _TARGETS.isdisjoint(entry) for entry in data.values())
     entries = data.get("mcpServers", data.get("servers", data if is_bare else None))
     if not isinstance(entries, dict):
@@ -97,7 +101,8 @@ def _parse_server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
     arguments = fields.get("args") or []
     env = fields.get("env") or {}
     headers = fields.get("headers") or {}
-    # Gemini's name for an address comes first, then Windsurf's: Gemini's `url` may be one of SSE, `httpUrl` never is.
+    # Gemini's `httpUrl` comes first, then Windsurf's `serverUrl`: Gemini's `url` may be an address of SSE, the older
+    # protocol, which is not supported; `httpUrl` never is.
     url = fields.get("httpUrl") or fields.get("serverUrl") or fields.get("url") or ""
     if fields.get("type") == "sse":
         raise InvalidSettingError("It speaks SSE, which streamable HTTP has replaced.", "Ask its maker for an address.")

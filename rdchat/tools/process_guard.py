@@ -30,7 +30,9 @@ class ProcessGuard:
 def _wait_and_kill(pipe: int, other_end: int) -> None:
     """Read process ids until the pipe is closed, then kill those processes; never returns."""
     try:
+        # In a session of its own, it gets no signals that are meant for its parent's group.
         os.setsid()
+        # Its own copy of the end that is written to: the pipe is closed only once all copies are.
         os.close(other_end)
         # A fork has its parent's pipes to the app, which waits until all copies of them are closed.
         for descriptor in range(3):

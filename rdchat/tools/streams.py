@@ -1,7 +1,11 @@
 """The streams of messages between rdchat and a server of tools: over HTTP with the MCP SDK, or a program's pipes.
 
 What a server sends is counted and limited before it is parsed. A program's lines are parsed here, not by the SDK:
-fields of a JSON-RPC message that rdchat does not read may be wrong. `Connection` opens one pair of streams.
+fields of a JSON-RPC message that rdchat does not read may be wrong.
+
+`Connection` (`connection.py`) opens one pair of streams. Its `spend` takes what the server sent off its allowance, the
+bytes that it may still send now; `end_with` ends it for a reason, which is then its `failure`; `note` keeps a line of
+its log.
 """
 
 import asyncio
@@ -42,7 +46,7 @@ _REFUSALS = {
 _MESSAGE_COST = 4_000
 # Of the app's environment, programs get these, what begins with LC_, and PATH of the login shell.
 _VARIABLES = ("HOME", "USER", "LANG", "TMPDIR")
-# For a program to end after its input was closed, and again after SIGTERM.
+# Seconds for a program to end after its input was closed, and again after SIGTERM.
 _POLITE_S = 0.5
 # Bytes that are read at a time, and kept of each end of a line over the limit.
 _PIECE = 2**16
@@ -50,7 +54,8 @@ LOG_LINES = 200
 """Lines of standard error that are kept."""
 # Lines of output that are no message, after which a program is ended.
 _MAX_GARBAGE = 100
-# The id in an answer that cannot be parsed, at its beginning or its end: its request fails, and waits no longer.
+# The id in an answer that cannot be parsed, at its beginning or its end, such as 7 in `{"id": 7, "result": …` and in
+# `… "id": 7}`: its request fails, and waits no longer.
 _ANSWER_ID = re.compile(rb'^[\s\[\xef\xbb\xbf]*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}[\s\]]*$')
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Limits of one line: its messages, and its objects and lists, each of which takes some hundred bytes of memory.
@@ -94,7 +99,11 @@ async def _message_of(request: httpx2.Request) -> dict[str, Any]:
 
 
 async def _limit_response(connection: "Connection", response: httpx2.Response) -> None:
-    """Refuse redirects to other hosts and compressed answers; note an HTTP error, and have the body counted."""
+    """Refuse redirects to other hosts and compressed answers; note an HTTP error, and have the body counted.
+
+    The error is noted in `Connection.refusals`, where the request that fails looks it up. There, an empty text says
+    that the session has ended: HTTP 404 for a request with a session's id.
+    """
     headers = response.headers
     sent_to = response.request.url
     if response.has_redirect_location and (host := sent_to.join(headers["location"]).host) != sent_to.host:
@@ -179,7 +188,9 @@ async def _start_program(
 class Program(AbstractAsyncContextManager[Any]):
     """A program whose input and output are the two streams of a session, as the SDK uses them.
 
-    A line of output is limited before it is parsed; it may have several messages.
+    A line of output is limited before it is parsed; it may have several messages. A line without any goes to the log,
+    and counts as garbage unless it is blank; if it looks like the answer to a request, the request gets an error. When
+    the output ends, so does the program.
 
     Attributes:
         seen: All processes that it has had so far, to be killed at the end.
@@ -312,7 +323,11 @@ def parse_messages(text: bytes) -> list[types.JSONRPCMessage]:
 
 
 def _parse_message(data: dict[str, Any]) -> types.JSONRPCMessage | None:
-    """Return a JSON-RPC message, lenient in all that rdchat does not read; None if it is of no kind."""
+    """Return a JSON-RPC message, lenient in all that rdchat does not read; None if it is of no kind.
+
+    In this order: with a method, it is a request, or a notification without an id; with an error, an error, with or
+    without an id; with an id, a response, or an error without a text if it has no result.
+    """
     # `type`, as a bool is an int too.
     number = data["id"] if type(data.get("id")) in {int, str} else None
     if isinstance(method := data.get("method"), str):
@@ -332,7 +347,7 @@ def _parse_message(data: dict[str, Any]) -> types.JSONRPCMessage | None:
 
 
 def error_answer(number: int | str | None, text: str) -> types.JSONRPCError:
-    """Return an error as the answer to a request; without a text, the answer is not valid."""
+    """Return an error as the answer to a request; an empty text tells `Connection` that the answer was not valid."""
     return types.JSONRPCError(jsonrpc="2.0", id=number, error=types.ErrorData(code=0, message=text))
 
 

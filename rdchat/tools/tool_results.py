@@ -32,7 +32,9 @@ _IMAGE_FORMATS = {PNG, JPEG, GIF, WEBP, BMP}
 def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the fields of `ToolResult` as JSON, with images in base64. Links are named, not fetched.
 
-    Structured content follows the texts, unless they have all of it. A picture inside a text is replaced by a note.
+    Structured content follows the texts, unless they have all of it: if it is only the content again, if one of the
+    texts is the same as JSON, or if all its values are strings that stand in the texts. A result with neither is an
+    older protocol's: its other fields are the structured content. A picture inside a text is replaced by a note.
 
     Args:
         result: The result as the server sent it.
@@ -48,7 +50,8 @@ def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str)
     text = "\n".join(texts)
     if structured is not None and structured not in ({"content": content}, *map(json_or_none, texts)):
         written = as_text(structured)
-        # A text over the limit is cut anyway. A string has two quotes.
+        # Where the comparison would take long, it is left out: a text over the limit is cut anyway, and there may be
+        # too many strings. A string has two quotes.
         is_long = max(len(text), len(written)) > MAX_TEXT or written.count('"') > 2 * _MAX_LOOKED_FOR
         if is_long or not _is_in(structured, text):
             text = "\n".join([*texts, written])

@@ -84,6 +84,7 @@ class RunningServers:
         try:
             await running.serve(report)
         finally:
+            # Calls that wait for the server look at this.
             running.failure = running.failure or RdchatError(f"The server {name} was stopped.")
             # Another run of the same server may have begun.
             if self._running.get(name) is running:

@@ -144,7 +144,10 @@ class BenchmarkWindow(SideWindow):
             self.ask_to_stop("Stop the benchmark?", "Stop and Close", self.hide)
 
     def ask_to_stop(self, question: str, answer: str, then: Callable[[], object]) -> None:
-        """Ask whether to stop the running benchmark; if so, call `then`."""
+        """Ask whether to stop the running benchmark; if so, call `then`.
+
+        A plan that streams is a race, which is the benchmark of one prompt: only its replies are shown as they come.
+        """
         text = "Results so far stay here until you quit rdchat."
         if self._benchmark.plan and self._benchmark.plan.streams:
             text = "A race needs both replies, so this one is lost."
@@ -246,7 +249,8 @@ class BenchmarkWindow(SideWindow):
     def _outlook(self, plan: BenchPlan) -> str:
         """Return how much a plan writes, and how long that takes.
 
-        At least it runs at the speed of the model's last reply, at most as slowly as without drafting.
+        The shortest time is at the pace of the model's last reply. The longest is at the pace without drafting, or, if
+        that is not known to be slower, at the last reply's pace over `_OFTEN_GAINED`; and `_SLOWER` times as long.
         """
         text = f"{plan.runs:,} replies of up to {plan.max_tokens} tokens. "
         plain = self._controller.plain_pace()

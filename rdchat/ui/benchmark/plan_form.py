@@ -43,7 +43,7 @@ from rdchat.ui.style import (
 _NEW = DraftSettings()
 _MODE_NAMES = {Mode.OFF: "Off, twice (measuring error)"}
 _CHECKED = (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP)
-# Label, explanation and first value of a field, by its name among the draft settings.
+# Label and explanation of a field, by its name among the draft settings, which also have its first value (`_NEW`).
 _SIZES = {
     "beam_width": ("Beams", "Beams that a drafter head follows side by side"),
     "beam_length": ("Beam length", "The first token is the model's own, so a beam of 5 drafts 4"),

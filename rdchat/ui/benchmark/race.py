@@ -36,6 +36,7 @@ from rdchat.ui.style import (
 from rdchat.wording import counted
 
 _FRAME_MS = 33
+# Marks of bold text in Markdown, which are removed: the replies are shown as plain text.
 _BOLD = re.compile(r"\*\*(?=\S)([^*\n]+)(?<=\S)\*\*")
 _INTRODUCTION = (
     "The model answers the prompt twice, once without drafting and once with it. The chat's earlier messages and "
@@ -152,7 +153,10 @@ class ReplayView(QWidget):
         self.text.insertPlainText(text)
 
     def show_moment(self, clock_ms: float) -> None:
-        """Show the reply as it was `clock_ms` after the request; the clock can go back."""
+        """Show the reply as it was `clock_ms` after the request; the clock can go back.
+
+        The speed counts from the first token on, as reading the prompt comes before it.
+        """
         run = self._run
         if run is None:
             return
@@ -276,6 +280,7 @@ class RaceView(QWidget):
         self.drafted.show_run(result.name, result.drafted)
         self.playback.rewind(max((0.0, *result.plain.times_ms, *result.drafted.times_ms)))
         self.speed_up.setText(result.speed_text)
+        # The colour: the same text is a success; other text is one to warn of, unless rounding explains it.
         differs = "muted" if result.parted_by_rounding else "warning"
         self.verdict.show_text(result.verdict, differs if result.drafted.difference else "success")
         self.setAccessibleDescription(f"{result.speed_text} {result.verdict}")

@@ -150,6 +150,7 @@ def _name(report: CellReport) -> TableCell:
 
 
 def _same(report: CellReport) -> TableCell:
+    """Return whether the replies have the same text; a dash if that is not known, or nothing was measured yet."""
     unknown = "" if report.figures["decode_tps"] is None else _UNKNOWN
     return TableCell(report.same_text or formatting.NONE, _sentence(report.note) if report.same_text else unknown)
 

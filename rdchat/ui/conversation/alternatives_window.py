@@ -173,7 +173,8 @@ class AlternativesWindow(SideWindow):
         self._all = self._chat.alternatives(message.id)
         ids = [each.id for each in self._all]
         right = max(1, ids.index(message.id)) if message.id in ids else 0
-        # The ids of those in the panes.
+        # The ids of those in the panes: the message at the right, and the one before it at the left. The first one has
+        # none before it, so it stands at the left of the second.
         self._ids = ids[max(0, right - 1) : right + 1]
         self.panes = tuple(
             AlternativePane(message.role, theme, side, partial(self._step, index), partial(self._use, index))
@@ -208,7 +209,10 @@ class AlternativesWindow(SideWindow):
             self.close()
 
     def _refresh(self) -> None:
-        """Show what there is now; an alternative may have been deleted, or written on."""
+        """Show what there is now; an alternative may have been deleted, or written on.
+
+        A deleted one in a pane is replaced by the first other one. With a single one left, the window closes.
+        """
         before = self._all
         self._all = self._chat.alternatives(self._ids[0]) if self._ids else []
         ids = [each.id for each in self._all]
@@ -223,6 +227,7 @@ class AlternativesWindow(SideWindow):
     def _show(self) -> None:
         self.note.setText("")
         self._comparison.drop_jobs()
+        # For the note below, where no words differ: messages with other files are not the same.
         files = {each.files for each in self._all if each.id in self._ids}
         self._same = "are the same" if len(files) == 1 else "have the same words"
         messages = {each.id: each for each in self._all}

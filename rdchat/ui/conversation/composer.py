@@ -87,7 +87,11 @@ class ContextRing(QWidget):
         theme.changed.connect(self.update)
 
     def show_use(self, use: ContextUse | None) -> None:
-        """Show a count, or nothing where there is none."""
+        """Show a count, or nothing where there is none.
+
+        A chat that does not fit has a full ring and "Too long"; one that is far too long has no count (`tokens` None).
+        One that fits shows 99 % at most.
+        """
         self.setVisible(use is not None and use.tokens != 0)
         self.text = ""
         if use is not None:

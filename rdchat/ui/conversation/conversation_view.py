@@ -161,6 +161,7 @@ class ConversationView(Ground):
             changed.connect(lambda: self.composer.shape.show_shape(chat.values.answer_shape))
         chat.files.changed.connect(self.composer.refresh_button)
         chats.store_replaced.connect(self._forget_messages)
+        # A search that ends closes the find bar; one that begins is followed when a chat is opened.
         chats.conversations_changed.connect(lambda: None if chats.query.text else self._find_searched())
         self._controller.replies.state_changed.connect(self._show_state)
         for changed in (chat.opened, chat.unsent.waiting_changed, self._controller.replies.state_changed):
@@ -232,6 +233,7 @@ class ConversationView(Ground):
     def _save_edit(self, message_id: int, text: str) -> None:
         """Add another version of a message; where that is refused, or fails, the editor keeps its text."""
         self._controller.edit_message(message_id, text)
+        # The new version has taken its place in the open chat.
         if not self._chat.has(message_id):
             self._chat.unsent.save_text(self._chat.id, message_id, "")
             self._chat.end_edit(message_id)
@@ -289,6 +291,7 @@ class ConversationView(Ground):
             self.transcript.set_waiting(message.id, "Loading the model…")
 
     def _show_state(self) -> None:
+        """Show the composer the engine's state; while another chat's reply is written, as if the engine were idle."""
         replies = self._controller.replies
         # A reply that waits for the model and a call of a tool count as well.
         writing = self._chat.id in replies.chats_being_written
@@ -301,6 +304,10 @@ class ConversationView(Ground):
         self._show_page()
 
     def _show_waiting_messages(self) -> None:
+        """Show the messages that wait, and for what: the first of these that holds.
+
+        A model or drafter that is not loaded, a measurement, a chat that is being shortened, else a reply.
+        """
         here = self._chat.unsent.waiting_in(self._chat.id)
         what = "the reply is finished" if self._chat.streaming_id else "the reply in another chat is finished"
         if self._controller.replies.state in (EngineState.LOADING, EngineState.NO_MODEL):

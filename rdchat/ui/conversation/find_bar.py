@@ -117,7 +117,10 @@ class FindBar(Ground):
             self._look(go_there=other or self._pending_match)
 
     def go_to_match(self, by: int) -> None:
-        """Go to the next word, or for -1 to the one before; beyond the last one it begins anew."""
+        """Go to the next word, or for -1 to the one before; beyond the last one it begins anew.
+
+        A hidden bar is shown first: with a text it goes to the last message that has it, without one it waits for one.
+        """
         if self.isHidden():
             if self.field.text():
                 self.show()
@@ -159,6 +162,10 @@ class FindBar(Ground):
             self._finder.find_in(self._chat, text)
 
     def _show_matches(self, matches: MessageMatches) -> None:
+        """Take the messages that a search has found, unless the chat or the words are others now.
+
+        The bar goes to the last one if `_look` asked for that, else the current one stays if it is still found.
+        """
         if matches.conversation_id != (self._chat or 0) or matches.text != self.field.text().strip():
             return
         if self._followed and matches.text == self._followed:

@@ -240,7 +240,7 @@ class SightLine(QWidget):
         return use.left_out if use and info and info.sees else {}
 
     def update_line(self) -> None:
-        """Show or hide the line."""
+        """Show or hide the line: a model that does not see, else images that a model that sees does not get."""
         info = None if self._slot.loading else self._slot.info
         use = self._meter.use if self._meter else None
         has_images = bool(self._files.images) or (use is not None and use.images > 0)
@@ -257,7 +257,11 @@ class SightLine(QWidget):
         self.button.setVisible(is_blind and self._installed is not None)
 
     def _show_blind(self, info: ModelInfo) -> None:
-        """Say that the model does not see, and offer what the person can do about it."""
+        """Say that the model does not see, and offer what the person can do about it.
+
+        The button chooses among several models that see, else loads the one, else gets a suggested one; `_act` does
+        so. The other one fetches the vision that the model's original has (`NO_VISION`).
+        """
         typed = bool(self._files.images)
         what = "images" if typed else "the images of this chat"
         seeing = self.seeing

@@ -111,6 +111,7 @@ class PromptList(QListWidget):
 
     def _insert(self, *_clicked: object) -> None:
         if not self._matches:
+            # The one line is `_NEW`.
             self._field.clear()
             self.new_requested.emit()
             return

@@ -88,7 +88,9 @@ _NO_DRAFT = "Nothing was drafted here. The model wrote this token alone."
 
 
 class TokenView(OfflineBrowser):
-    """Shows a trace. The current token is the one under the pointer, else the cursor's; arrow keys move the cursor.
+    """Shows a trace. The arrow keys and a click move the cursor, which is on one token.
+
+    The token that is looked at (`token`) is the one under the pointer, else the cursor's.
 
     Attributes:
         current: The cursor's token; -1 if there is none.
@@ -206,7 +208,11 @@ class TokenView(OfflineBrowser):
     # --- positions in the document
 
     def _token_at(self, point: QPoint) -> int | None:
-        """Return the token at a point, the nearest one next to a line; None below the text."""
+        """Return the token at a point, the nearest one next to a line; None below the text.
+
+        Qt gives the gap between two characters that is nearest to the point. If it is right of the point, the character
+        before it is meant.
+        """
         if not self._trace.tokens or point.y() + self.verticalScrollBar().value() > self.document().size().height():
             return None
         cursor = self.cursorForPosition(point)
@@ -395,7 +401,7 @@ class DraftsWindow(SideWindow):
         column(self.note, (views, 1), within=self, spacing=0)
 
     def show_reply(self, message_id: int) -> None:
-        """Show a reply; one that is still being written is followed."""
+        """Show a reply: one that is being written from its last token, which it follows, else from its first draft."""
         self._message_id = message_id
         # The window is shown first, so that the text is laid out once, at the final width.
         show_in_front(self)

@@ -121,7 +121,11 @@ def token_text(trace: ReplyTrace, index: int) -> str:
 
 
 def round_text(trace: ReplyTrace, number: int) -> str:
-    """Return `Draft 12 of 60: 3 of 4 drafted tokens kept`."""
+    """Return `Draft 12 of 60: 3 of 4 drafted tokens kept`.
+
+    If the tree was not recorded, only how many were kept is known. For an empty draft it says why, and for a tree with
+    alternatives also how deep it was.
+    """
     traced = trace.rounds[number - 1]
     accepted = sum(token.position > 0 for token in trace.tokens[traced.first : traced.first + traced.count])
     head = f"Draft {number} of {len(trace.rounds)}"
@@ -144,7 +148,12 @@ def empty_text(trace: ReplyTrace) -> str:
 
 
 def alternatives(trace: ReplyTrace, index: int) -> list[Alternative]:
-    """Return the tokens drafted at the position of a token, the likeliest first, and the token itself."""
+    """Return the tokens drafted at the position of a token, the likeliest first, and the token itself.
+
+    They are the children of the node before the token on the accepted path. The round's last token, which the target
+    chose behind that path, is compared with the children of the path's last node. A token that was not drafted is added
+    as the model's own.
+    """
     token = trace.tokens[index]
     traced = trace.round_of(index)
     if traced is None or traced.tree is None:
@@ -230,7 +239,8 @@ def _rows(parents: Sequence[int], path: Collection[int]) -> list[float]:
     """Return each node's row: leaves take a row each, from the top down, and a parent stands between its children.
 
     Of the accepted `path` each child comes first, and its parent stands in its row, so that the path is the top row,
-    which is in view however wide the tree.
+    which is in view however wide the tree. For the parents `(-1, 0, 0, 1)` and the path `{0, 2}`, the rows are
+    `[0, 1, 0, 1]`.
     """
     children: list[list[int]] = [[] for _ in parents]
     for node, parent in enumerate(parents):

@@ -179,9 +179,12 @@ class FileAttacher(QObject):
         self.noted.emit("")
 
     def share_undo(self, field: PlainField) -> None:
-        """Have Undo in a text field bring back files that were removed."""
+        """Have Undo in a text field bring back files that were removed.
+
+        `PlainField.undo` calls `take_back` while the document is unmodified; typing makes it modified.
+        """
         field.take_back = partial(self._files.take_back, MAX_TEXT)
-        # Undo comes back to this state of the text.
+        # So Undo brings back the file once what is typed after this is undone.
         self._chips.remove_requested.connect(lambda _id: field.document().setModified(False))
 
     def offer(self) -> None:
@@ -195,6 +198,7 @@ class FileAttacher(QObject):
         pop_up(menu, QCursor.pos())
 
     def _take_screenshot(self) -> None:
+        # Without data, the person has cancelled it.
         take = lambda png: self.add_image(png) if png else None  # noqa: E731
         self._screenshots.do(mac_desktop.screenshot, take, lambda error: self.noted.emit(str(error)))
 
@@ -205,7 +209,7 @@ class FileAttacher(QObject):
     def view(self, file: AttachedFile, path: MessagePath, text_of: FileText) -> None:
         """Show an image among those of a path, or what was sent of another file."""
         if (picture := picture_of(file, text_of)) is not None:
-            # The path reads messages that were not needed yet.
+            # A copy of the path, as it reads messages that were not needed yet, and does so on a thread.
             self._open(picture, partial(_pictures_on, path[:], text_of))
         else:
             FileView(file, text_of, self._theme, self._parent.window()).show()
@@ -259,7 +263,11 @@ class FileAttacher(QObject):
 
 
 def chip_text(file: PendingFile, context: int | None, *, too_long: bool) -> tuple[str, str]:
-    """Return the line below a file's name, and its colour."""
+    """Return the line below a file's name, and its colour.
+
+    While it is read, how far that is; then its tokens, or before they are counted its size; and behind that the part
+    that was chosen, or that one must be chosen.
+    """
     if file.read is None or file.part is None:
         return ("Waiting…" if file.fraction is None else f"Reading… {file.fraction:.0%}"), "muted"
     if file.count is None:

@@ -141,7 +141,10 @@ class SmallCopy(QObject):
         self.problem = ""
 
     def fill_area(self, area: QRect, radius: float) -> None:
-        """Fill an area of the widget with the image, cut at the longer sides, with round corners and a hairline."""
+        """Fill an area of the widget with the image, cut at the longer sides, with round corners and a hairline.
+
+        The image's size is the picture's; where that is not known, the copy's, and before there is a copy the area's.
+        """
         colors = self._theme.colors
         ratio = self._widget.devicePixelRatioF()
         size = next((each for each in (self.picture.size, self._image.size()) if not each.isEmpty()), area.size())

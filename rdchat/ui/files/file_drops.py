@@ -57,6 +57,9 @@ def has_image(data: QMimeData) -> bool:
 def image_in(data: QMimeData, *, is_dragged: bool) -> Callable[[], bytes]:
     """Return a function that gives the image's data, never what is at its URL; call it on a thread, as it may encode.
 
+    It is the first of these that there is: the Mac's pasteboard, bytes in a format that rdchat reads, bytes in another
+    one, bytes under Qt's name, and Qt's decoded image, which is encoded as PNG.
+
     Bytes of another program are not decoded here, whatever they are: the child that decodes images gets them.
     """
     if result := mac_desktop.pasteboard_image(is_dragged=is_dragged):
@@ -99,6 +102,8 @@ class Dragged:
 
 def look_at(paths: tuple[str, ...], problem: Callable[[str], str], *, takes_files: bool) -> Dragged:
     """Look at files and folders, which takes seconds on a sleeping disk.
+
+    They count as a model if one of them may be one, or if nothing else is taken; a model must be dropped alone.
 
     Args:
         paths: Where they are; not empty.
@@ -238,6 +243,10 @@ class FileDrops(QObject):
         self._taking.finish_work()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Take drags and drops of the window that have files, or an image that is no file if files are taken.
+
+        What enters is looked at and shown by the overlay. A drop of files is looked at again, and then taken.
+        """
         # It is the base class of enter and move events.
         if isinstance(event, QDropEvent):
             paths = tuple(local_files(event.mimeData()))
@@ -282,6 +291,7 @@ class FileDrops(QObject):
         )
 
     def _show(self, dragged: Dragged) -> None:
+        """Show where a drop would land, if that is still over the window and can be dropped."""
         self._seen = dragged
         if dragged.paths != self._over or dragged.problem or not dragged.name:
             return

@@ -133,9 +133,10 @@ class PictureView(QGraphicsView):
         self.zoom_to(None if image.isNull() else self._zoom)
 
     def zoom_to(self, zoom: float | None) -> None:
-        """Show it at a zoom; None shows it as large as fits."""
+        """Show it at a zoom; None shows it as large as fits, but no larger than it is."""
         self._zoom = zoom
         scaled = self._size.scaled(self.viewport().size(), Qt.AspectRatioMode.KeepAspectRatio)
+        # 1 where the size is not known yet.
         fitting = min(scaled.width() / max(self._size.width(), 1), 1.0) or 1.0
         scale = fitting if zoom is None else min(max(zoom, _MIN_ZOOM), _MAX_ZOOM)
         self.setTransform(QTransform.fromScale(scale, scale))
@@ -304,7 +305,10 @@ class ImageWindow(SideWindow):
             button.setEnabled(is_there)
 
     def _sharpen(self, zoom: float) -> None:
-        """Read all pixels of the image once they are needed."""
+        """Read all pixels of the image once they are needed.
+
+        At first it is read no larger than the screen. A zoom may need more pixels than that copy has.
+        """
         picture = self.picture
         needed = picture.size.width() * min(zoom * self.devicePixelRatioF(), 1.0)
         if 0 < self.view.image.width() < needed and not self._has_all_pixels:
@@ -492,6 +496,7 @@ class PartSheet(Sheet):
         room = self._choice.room
         count = outcome.count
         excess = room.excess(count) if count is not None and room is not None else 0
+        # `Room.accepts` is less strict: with other files, a part that is too long but shorter than before can be used.
         usable = count is None or room is None or room.accepts(count)
         text = outcome.part.text if outcome.part else ""
         self.preview.setPlainText(text[:_MAX_PREVIEW] + ("…" if len(text) > _MAX_PREVIEW else ""))

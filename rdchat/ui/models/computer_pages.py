@@ -117,7 +117,7 @@ class ComputerPage(QWidget):
         raise NotImplementedError
 
     def show_computers(self, entries: Sequence[Entry]) -> None:
-        """Show these computers; choose one that is new in the list, or the first if none is chosen."""
+        """Show these computers; choose one that was just added to others, or the first if none is chosen."""
         before = {entry.key for entry in self.list.entries}
         self.list.show_entries(entries)
         added = [computer for computer in entries if before and computer.key not in before]
@@ -209,6 +209,7 @@ class MacsPage(ComputerPage):
         self.show_computers([self._entry(host) for host in self._macs.hosts])
 
     def _entry(self, host: Host) -> Entry:
+        # The mark says that it is ready.
         text = visible_text(self._macs.status_text(host)).removeprefix("ready, ")
         marks = (("Ready", "success"),) if host in self._macs.ready else ()
         return Entry(host.ssh, host.ssh, text, marks=marks, tip=text, item=host)
@@ -254,6 +255,9 @@ class ServerSheet(ComputerSheet):
     def _try(self, name: str, address: str, *, plain: bool = False, fingerprint: str = "") -> None:
         """Ask a server for its models, after the person has confirmed what is not safe.
 
+        A connection without encryption is confirmed before the server is asked. A certificate that this computer does
+        not trust is known only by the answer: `_on_answer` then asks, and tries again with its fingerprint.
+
         Args:
             name: The person's name for it.
             address: Its address.
@@ -274,6 +278,7 @@ class ServerSheet(ComputerSheet):
 
     def _on_answer(self, server: RemoteServer, problem: RdchatError | None) -> None:
         self.take_answer(problem)
+        # Only an `UntrustedCertificateError` has one.
         fingerprint = getattr(problem, "fingerprint", "")
         if fingerprint and problem is not None and isValid(self):
             accept = partial(self._try, server.name, server.address, fingerprint=fingerprint)

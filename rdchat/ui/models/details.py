@@ -187,6 +187,7 @@ class DetailsPane(QStackedWidget):
     def show_installed(self, model: ModelCard) -> None:
         """Show a model on this machine."""
         self._model = model
+        # The line below the name: why it cannot be loaded or does not see; of a sound drafter, what it is.
         text = "Finish the download to load this model." if model.is_unfinished else model.problem or model.blind
         if model.is_drafter and not model.problem:
             text = _VISION if model.sees else "This is a drafter. Choose it on the Drafters page."
@@ -252,6 +253,7 @@ class DetailsPane(QStackedWidget):
         idle = machine.when_idle if (machine := self._models.machine) is not None else None
         sizes = _sizes(model, suggestion)
         has_answered = model.is_listed or bool(model.problem or model.trouble)
+        # Until the hub has answered, the section is hidden, as for a model on this machine without known sizes.
         from_hub = not model.here and (sizes is not None or has_answered)
         drafter_bytes = pair_bytes(model.repository)
         self.memory.show_model(ModelMemory(sizes, idle, drafter_bytes=drafter_bytes, from_hub=from_hub))

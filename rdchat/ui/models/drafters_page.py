@@ -139,6 +139,7 @@ class MissingPartSheet(Sheet):
         elif plan is not None:
             self.field.hide()
         self.field.setEnabled(not search.searching)
+        # With an empty field the same question is asked again, which only helps after a problem.
         may_look = is_repository(original) if original else problem is not None
         self.go.setEnabled(plan is not None or (may_look and not search.searching))
         self.fit()

@@ -179,7 +179,10 @@ def download_title(progress: Download) -> str:
 
 
 def state_text(progress: Download) -> str:
-    """Return the state of a download in one line."""
+    """Return the state of a download in one line.
+
+    In this order: it is complete, stopped, waits or asks, has all bytes and is checked, or how much is here, how fast.
+    """
     done = progress.done_bytes
     total = progress.total_bytes
     here = part_text(done, total) if total else ""
@@ -304,7 +307,8 @@ class Entry:
         use: Below the name, at the right.
         marks: Texts beside the name, at the right, each with the name of its colour.
         color: Colour of the name.
-        item: The model.
+        tip: Its tooltip.
+        item: The model; on the Macs and Remote pages the computer.
     """
 
     key: str
@@ -437,6 +441,7 @@ def _with_fit(
         fit = need.fit(memory.room)
         if fit in _FIT_MARKS:
             marks.append(_FIT_MARKS[fit])
+            # Twice the same need: no context is chosen here.
             tip += f"\n{judge(need, need, memory)[0]}"
         if fit is Fit.TOO_LARGE:
             use = f"needs {size_text(need.total_bytes)} in {dtype_text(need.precision)}"

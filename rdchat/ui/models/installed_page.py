@@ -287,7 +287,10 @@ class InstalledPage(QWidget):
             self._advise(row, self._fitting)
 
     def _advise(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
-        """Show what would make the visible model faster, by its drafters here and those that the hub has published."""
+        """Show what would make the visible model faster, by its drafters here and those that the hub has published.
+
+        The latter are None if the hub was not searched for this model, or could not be.
+        """
         hub = self._models.hub_drafters
         published = hub.results if hub.model == model.name and not (hub.searching or hub.problem) else None
         self._advice = self._models.library.advice(model, heads, published)

@@ -192,6 +192,9 @@ class MemorySection(QWidget):
 def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[str, str, str]:
     """Return whether a model fits in words, advice, and the name of a colour.
 
+    In this order: the engine refuses it (by `gate`); it loads, but not with the chosen context (by `need`); it fits
+    tightly; it fits.
+
     Args:
         need: With the chosen context and the drafter.
         gate: The least that loading it takes, with the drafter where both are one download. If that does not fit, the

@@ -54,7 +54,8 @@ from rdchat.wording import counted, size_text
 _COLORS = {DownloadState.FAILED: "danger", DownloadState.FINISHED: "success"}
 _PART = "It is for a model, and cannot answer by itself."
 _MAX_LISTED_FILES = 300
-# Names of beam setups in the card of a trained drafter; a row gives the figure of the first that the card has.
+# Names of beam setups in the card of a trained drafter: W4 L5 is four beams (width) of length five. A row gives the
+# figure of the first that the card has.
 _SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")
 
 

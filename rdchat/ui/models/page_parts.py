@@ -303,7 +303,8 @@ class NoticeView(QWidget):
 class ResultLine(QWidget):
     """One line at the end of a page: the result of the last action, perhaps with a link; hidden while it is empty.
 
-    By itself it reports deletions, with a link that undoes them.
+    By itself it reports deletions, with a link that undoes them. With `drafters_only`, it reports only the return of
+    what it last reported as deleted, and failures only while it is visible.
 
     Args:
         removal: Deletes and restores models.

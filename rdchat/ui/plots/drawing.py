@@ -70,6 +70,8 @@ class Mark(NamedTuple):
 class Drawing:
     """A picture that plots add to. Colours are names of `Colors`, or colours as Qt reads them.
 
+    Its height is known only after everything was added, so a file's picture is drawn twice: first without a painter.
+
     Args:
         width: Plots fill it.
         colors: The colours of the appearance.
@@ -152,7 +154,7 @@ class Drawing:
         opacity: float = 1.0,
         radius: float = 0.0,
     ) -> None:
-        """Draw a rectangle, filled or framed or both, perhaps with round corners."""
+        """Draw a rectangle with the colour `fill`, framed by the colour `color`, or both; an empty one is left out."""
         if self._painter is not None:
             self._prepared(self._painter, color, width, dashes, fill=fill, opacity=opacity).drawRoundedRect(
                 box, radius, radius

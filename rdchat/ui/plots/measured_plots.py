@@ -84,6 +84,10 @@ class SpeedBars:
 
 
 def _draw_axis(drawing: Drawing, left: float, unit: float, fastest: float, ends: tuple[float, float]) -> None:
+    """Draw ticks at 0, at each step and at 1, from the first to the second of `ends`; none too near the label at 1.
+
+    `left` is the place of 0, and `unit` the pixels of a speed-up of 1.
+    """
     top, bottom = ends
     step = next((step for step in _STEPS if step * unit >= _TICK_ROOM), _STEPS[-1])
     for tick in sorted({number * step for number in range(int(fastest / step) + 1)} | {1.0}):
@@ -107,7 +111,11 @@ def _draw_bar(drawing: Drawing, row: QRectF, left: float, unit: float, figure: F
 
 
 def speed_bars(result: BenchResult) -> SpeedBars:
-    """Return the plot of a benchmark: a bar for each setting and one for stock mlx-lm, the fastest first."""
+    """Return the plot of a benchmark: a bar for each setting and one for stock mlx-lm, the fastest first.
+
+    There is a bar of mlx-lm for each precision and temperature. Its runs are compared with plain decoding in the same
+    turn (the first of `runs_of_turn`), and its name is that of plain decoding there, with other words for the mode.
+    """
     bars = [(report.name, figure) for report in result.reports if (figure := report.figures["ratio_to_plain"])]
     for index, plain in enumerate(result.plain_reports):
         runs = [run for run in result.runs if (run.cell, run.baseline) == (MLX_LM, index)]

@@ -396,7 +396,8 @@ class ChatOptions(Popover):
         values = self._chat.values
         offered = info.thinking if info else ()
         self._thinking_row.setVisible(info is not None and info.may_think)
-        # Without a switch, the limit of 0 tokens turns thinking off.
+        # A model without a switch is offered Off all the same: a reply's thinking then gets a limit of 0 tokens. In the
+        # field of the limit, 0 is no limit.
         offered = offered or (ThinkingChoice.OFF,)
         choices = [("Model's default", None), *((each.value.capitalize(), each) for each in offered)]
         chosen = values.thinking_choice if values.thinking_choice in offered else None
@@ -423,7 +424,10 @@ class ChatOptions(Popover):
         self.show_values()
 
     def _save(self) -> None:
-        """Save the chat's options as a preset with the typed name, in place of one with that name, and use it."""
+        """Save the chat's options as a preset with the typed name, in place of one with that name, and use it.
+
+        A preset that is replaced leaves its id to the new one, by which chats have it, and its models.
+        """
         order = self._chat.replies.order
         settings = self._settings.values
         name = self.name.text().strip()

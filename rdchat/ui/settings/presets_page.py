@@ -111,7 +111,7 @@ class PresetsPage(SettingsPage):
 
     @property
     def _model(self) -> str:
-        """The loaded model, by which a preset is its default; empty without one."""
+        """The loaded model's folder, as `Preset.models` has it where the preset is its default; empty without one."""
         return str(self._slot.info.path) if self._slot.info else ""
 
     def _show_item(self) -> None:

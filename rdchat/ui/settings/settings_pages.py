@@ -392,6 +392,7 @@ class NotesPage(SettingsPage):
 
     def _ask_to_delete(self) -> None:
         note = self._note
+        # `change` without a text deletes the note.
         title = f"Delete “{visible_text(note.text)}”?"
         ask(self, title, _NOTE_GONE, "Delete", lambda: self._notes.change(note), removes=True)
 

@@ -149,7 +149,11 @@ class ToolServerSheet(FormSheet):
             self._save_server(*server)
 
     def _read(self) -> tuple[ToolServer, dict[str, str]]:
-        """Return the server and new values of its secrets; raise InvalidSettingError if something is wrong."""
+        """Return the server and new values of its secrets; raise InvalidSettingError if something is wrong.
+
+        A server that is edited stays on or off, and confirmed or not. With another source it counts as new: off, and
+        not confirmed.
+        """
         old = self._server
         target = self.target.text().strip()
         name = self.name.text().strip()
@@ -416,7 +420,10 @@ class ChatToolsPopover(Popover):
         return item
 
     def _switch(self, item: QTreeWidgetItem) -> None:
-        """Store a switch: a chat has the names of servers that are on, and of their tools that are off."""
+        """Store a switch: a chat has the names of servers that are on, and of their tools that are off.
+
+        So the name is added if a server goes on or a tool off, and removed in the other two cases.
+        """
         chat = self._chat
         servers = chat.replies.order.tools(chat.conversation)
         tools_off = chat.conversation.own.tools_off

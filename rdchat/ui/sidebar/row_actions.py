@@ -100,7 +100,7 @@ class RowActions:
             self.order.restore_chat(thing)
 
     def erase(self, *things: Conversation | Folder) -> None:
-        """Ask whether to delete for good; without arguments everything in the Trash."""
+        """Ask whether to delete for good: the one chat or folder that is given, or without any the whole Trash."""
         organiser = self._chats.store.organiser
         erase = self.order.erase
         erased = things or (*organiser.deleted_chats(), *organiser.deleted_folders())
@@ -187,6 +187,7 @@ class RowActions:
         if folder.parent_id is None:
             add_action(menu, "New Folder Inside", lambda: self.make_folder(folder.id))
         move = menu.addMenu("Move to Folder")
+        # The entry of the place where it is has the check mark.
         add_action(move, "No Folder", lambda: order.move_folder(folder, None), folder.parent_id is None)
         for each in order.folders:
             if order.may_hold(each, folder):
