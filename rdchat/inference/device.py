@@ -217,9 +217,9 @@ def fetch(*arrays: mx.array, besides: Besides = ()) -> Host | tuple[Host, ...]:
 
 
 def change_in_place[T](array: mx.array, function: Callable[[npt.NDArray[np.float32]], T]) -> T:
-    """Wait for a float32 array on a CPU, and return a function of its own numbers, which it may change.
+    """Wait for a float32 array on a CPU, call a function with the array's own memory, and return its result.
 
-    No other array may have them.
+    The function may change the numbers there, so no other array may share this memory.
 
     Raises:
         RuntimeError: If the array could not be computed.

@@ -112,7 +112,8 @@ class Drafters:
     def unused_layers(self, used: Path | None) -> str:
         """Return why the MTP layers that a model was published with are not used, as a sentence.
 
-        It is empty for a model without any, and where they are used.
+        Where the layers are here, the reason is the other drafter that is used; the sentence is empty without one.
+        Where they are not here, rdchat cannot use them, or this copy lacks them. It is empty for a model without any.
 
         Args:
             used: Folder of the drafter that is used; None without one.
@@ -227,6 +228,7 @@ class Drafters:
                 job = replace(job, drafter=str(draft.model.info.path))
                 return job, DraftModelDrafter(draft, prompt, request, ledger, shape_of)
             case Mode.DRAFTER:
+                # The one that `load_drafter` used last.
                 folder, head = next(reversed(self._heads.items()))
                 job = replace(job, drafter=drafter_name(settings.drafter, folder), kind=head.head.kind)
                 return job, head.drafter(prompt, request, ledger, earlier=earlier)
@@ -361,7 +363,7 @@ class Drafters:
         return " ".join(filter(None, [*problems, self._layers(settings.drafter)]))
 
     def _layers(self, named: str | None) -> str:
-        """Return a sentence on why the model's MTP layers are not used, or how; empty without any."""
+        """Return a sentence on why the model's MTP layers are not used, or how they are, once loaded; else empty."""
         try:
             folder = self.drafter_folder(named)
         except RdchatError:

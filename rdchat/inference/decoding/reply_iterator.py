@@ -126,7 +126,7 @@ class ReplyIterator:
         self._steps = PlainSteps(job, reply, chooser)
         self._rounds = Rounds(job, reply, chooser, drafter) if drafter else None
         self._drafter = drafter
-        # The drafters that read the prompt too: those of which the drafter is made.
+        # The drafters of which the drafter is made, or itself alone: each reads the prompt and observes every token.
         self._parts = drafter.parts if drafter else ()
         policy = drafter.policy if drafter else AlwaysPlain()
         self._policy = policy
@@ -135,7 +135,7 @@ class ReplyIterator:
         self._step: Step | None = None
         # When the last call ended, in nanoseconds of `perf_counter_ns`.
         self._call_ended = 0
-        # Whether there was a pause since.
+        # Whether there was a pause since: then the time of the next call is not typical.
         self._resumed = False
         self._cancel = threading.Event()
         self._release = job.release
@@ -208,6 +208,7 @@ class ReplyIterator:
 
     def step(self, queue: bool) -> CallResult[TokenEvent]:
         if self._rounds and self._step is None:
+            # A round may have left accepted tokens that the cache does not hold yet.
             self._rounds.catch_up()
         step = self._step or self._steps.begin_after()
         event, self._step = self._steps.advance(step, queue)
@@ -231,6 +232,7 @@ class ReplyIterator:
         usual: bool = True,
         plan: RoundPlan | None = None,
     ) -> CallResult[TokenEvent]:
+        """Return the result of a call, timed from the end of the call before; exact times are never typical."""
         now = perf_counter_ns()
         tokens = self._reply.token_ids[-len(events) :]
         ms = (now - self._call_ended) / 1e6
@@ -285,6 +287,7 @@ class ReplyIterator:
         cached = len(self._cache.tokens)
         in_thought = bool(thought_end(self._model, self._prompt))
         read = cached
+        # The state is marked at both. Where the cache goes beyond the second, it is marked at once.
         stops = self._job.shared, max(self._marked_position(), cached)
         feed = yield from self._see()
         for done in prefill(
@@ -301,10 +304,11 @@ class ReplyIterator:
                     pass
 
     def _marked_position(self) -> int:
-        """Return after how many tokens of the prompt the cache's state is kept.
+        """Return after how many tokens of the prompt the cache's state is kept, for the next prompt to go on from.
 
-        State cannot be trimmed, and templates write what opens a reply otherwise once it is over. So it is kept where
-        the last turn ends; without state the prompt's end does, which takes no further call.
+        What opens a reply at the prompt's end may read differently in the next prompt, where the reply is over.
+        Recurrent state cannot be trimmed back before it. So with state this is where the last turn ends, behind the
+        last token that ends one. Without state it is the prompt's end, which takes no further call.
         """
         last = len(self._prompt) - 1
         if not self._cache.has_state:

@@ -24,7 +24,7 @@ from rdchat.inference.api import NodeSource, Opening, openings
 from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.verification import LoadedModel, PackedTree, PrefixTree
 
-# A bit for each token, (vocabulary / 32,).
+# A bit for each token, (vocabulary / 32, rounded up,): bit 1 of word 2 is token 65, as 65 >> 5 = 2 and 65 & 31 = 1.
 TokenBits = npt.NDArray[np.uint32]
 # Tokens that are drafted because the rules leave no other text.
 _MAX_FORCED = 15
@@ -143,7 +143,12 @@ class ReplyMatcher:
         return replace(draft, tree=_packed(nodes), sources=[node.source for node in nodes], rows=0), mask_of_all
 
     def _add_forced(self, nodes: list[_Node], limit: int, *, trees: bool) -> bool:
-        """Add a chain of forced tokens below the root, as far as it is not drafted yet."""
+        """Add a chain of forced tokens below the root to `nodes`; return whether it added any.
+
+        Where the target verifies trees, the chain follows drafted nodes as far as they have its tokens, and then
+        branches off. Where it verifies chains only, the forced chain replaces the draft, if it is at least as long;
+        otherwise the draft stays as it is.
+        """
         forced = self.forced(limit)
         above = 0
         taken = 0
@@ -181,6 +186,7 @@ class ReplyMatcher:
         return new_path
 
     def _next(self) -> TokenBits:
+        """Return which tokens may come next, as bits; all bits are set where any token may."""
         allowed = self._rules.allowed()
         return np.full((self._size + 31) // 32, 0xFFFFFFFF, np.uint32) if allowed is None else allowed
 
@@ -222,9 +228,9 @@ class _State:
         count: Tokens of all thoughts.
         text: In a thought its last bytes; before one the bytes that may begin its marker.
         end: The marker that ends the open thought; empty where none is open.
-        close: The tokens that close it.
-        due: The forced tokens that come next.
-        over: Whether no thought can begin any more.
+        close: The tokens that close it, so that the answer follows; see `Opening.close`.
+        due: The forced tokens that come next: at the limit what is left of `close`, perhaps behind a line end.
+        over: Whether no thought can begin any more, so that later tokens change nothing.
     """
 
     count: int = 0
@@ -291,7 +297,14 @@ class ThoughtLimit:
         del self._states[len(self._states) - count :]
 
     def _after(self, state: _State, token: int) -> _State:
-        """Return the state after one more token."""
+        """Return the state after one more token. The first case that applies counts:
+
+        - No thought can begin any more: nothing changes.
+        - The token is a forced one: after the last of them, no thought can begin any more.
+        - No thought is open: the text so far may be a marker that begins one, or the beginning of a marker. Otherwise
+          it is the answer.
+        - A thought is open: it ends here if its marker is complete. Otherwise the token counts towards the limit.
+        """
         if state.over:
             return state
         if state.due:

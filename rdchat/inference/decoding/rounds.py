@@ -148,6 +148,7 @@ class Rounds:
         Where it is not certain on the accepted path, the choice is made exactly (docs/adr/0006).
         """
         packed = draft.tree
+        # Position of the token after the root.
         start = self._verifier.position + 1
         with self._ledger.stage(Stage.VERIFY):
             verified = self._verifier.verify(packed, draft.rows or self._rows_for(len(packed), start - 1))
@@ -247,6 +248,8 @@ class Rounds:
             log_probs = fetch(checked.log_probs.chosen).tolist() if checked.log_probs else [None] * len(tree)
             alternatives = checked.likely.listed(self._model.token_data) if checked.likely else [()] * len(tree)
             events = []
+            # `position` is the depth of the token chosen after each node. The last token has no node on the path: it is
+            # the target's own.
             for position, node in enumerate(path, start=1):
                 is_drafted = position < len(path)
                 if is_drafted:

@@ -72,6 +72,7 @@ class ShapeVocabulary:
         grammar = after_thought(grammar, closing, marker) if closing else grammar
         llmatcher = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits())
         rules = ShapeRules(llmatcher, shape.label)
+        # What is begun is fed to the matcher: the thought, its marker if it is there, and the answer.
         text = begun.encode()
         thought, closed, answer = begun.partition(closing) if closing else ("", "", begun)
         tokens = list[int]()
@@ -98,6 +99,7 @@ class ShapeRules:
         self._check()
 
     def is_free(self, count: int) -> bool:
+        """See `Rules`; a format is never sure to allow any token."""
         del count
         return False
 

@@ -76,6 +76,7 @@ def find_tool_calls(
     read = _reader(parse)
     known = json.loads(tools)
     offered = OfferedTools(known)
+    # Where calls without an opening mark may begin: strictly only whole JSON counts, leniently the form's own calls.
     json_heads = _json_heads(text, markers[1], offered) if _reads_json(read) else []
     strict = _Blocks(text, markers, read, offered, ended, json_heads)
     heads = list[int]()
@@ -124,7 +125,12 @@ def _json_heads(text: str, closing: str, tools: OfferedTools) -> list[int]:
 
 
 def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Spans]:
-    """Return what `find_tool_calls` does, by one way of reading: in answers, in an answer of code, in thoughts."""
+    """Return what `find_tool_calls` does, by one way of reading. It looks in three places, in this order:
+
+    - in the answers, where blocks in code or directly behind a backtick do not count;
+    - if nothing was found, and the only answer is one block of code: in the code, which must be calls alone;
+    - if there is no answer: in the thoughts, whose text stays.
+    """
     text = blocks.text
     written = [(first, last) for first, last in answers if text[first:last].strip()]
     results = list[ToolCall]()
@@ -137,6 +143,7 @@ def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Span
                 results += calls
                 cuts.append((start, end))
     if not results and len(written) == 1 and (fence := _ONLY_FENCE.fullmatch(text, *written[0])) is not None:
+        # In code, a call must have its opening mark.
         inside = list(blocks._replace(heads=()).between(*fence.span(2)))
         if inside and not _without(text, [each[:2] for each in inside], *fence.span(2)):
             results = [call for *_, calls in inside for call in calls]
@@ -168,7 +175,10 @@ class _Blocks(NamedTuple):
     heads: Sequence[int]
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, int, list[ToolCall]]]:
-        """Yield where each block of calls in a range begins and ends, with its calls."""
+        """Yield where each block of calls in a range begins and ends, with its calls.
+
+        For each place where a block may begin, its possible ends are tried in turn, until the text between is calls.
+        """
         opened = _positions(self.text, self.markers[0], first, last)
         closed = _positions(self.text, self.markers[1], first, last)
         begins = [(start, start + len(self.markers[0])) for start in opened]
@@ -177,6 +187,8 @@ class _Blocks(NamedTuple):
         left = _MAX_WASTE * (last - first)
         # Where the next block may begin.
         after = first
+        # `start` is where a block begins, `inside` what is behind its opening mark: equal where that mark is missing.
+        # At one place, a block with its mark comes first.
         for start, inside in sorted(begins, key=lambda each: (each[0], -each[1])):
             if start < after:
                 continue
@@ -195,10 +207,12 @@ class _Blocks(NamedTuple):
                 left -= furthest - inside
 
     def _ends(self, start: int, inside: int, last: int, closed: list[int]) -> Iterator[int]:
-        """Yield where a block may end: at each end mark, the last one first; where the model ended; at the next mark.
+        """Yield where a block may end.
 
-        One without an opening mark ends at an end mark. JSON that is whole has one end. `closed` is where the range has
-        end marks, in order.
+        Whole JSON with a mark behind it ends there, and nowhere else. Other blocks may end at each of the next end
+        marks, the last one of these first; a block without an opening mark ends at none but these. Then come, if the
+        model ended the reply itself, the end of Mistral's calls and the end of the text; and then the next opening
+        mark. `closed` is where the range has end marks, in order.
         """
         begin = after_blanks(self.text, inside)
         behind, is_complete = objects_end(self.text, begin)
@@ -234,7 +248,10 @@ def _code_borders(text: str, first: int, last: int) -> list[int]:
 
 
 def _reader(parse: Parse | None) -> Reader:
-    """Return our reader of the form that a parser of mlx-lm is named after; else one that trusts the parser."""
+    """Return our reader of a form of calls, by the name of the module of mlx-lm's parser.
+
+    Without a parser it is the reader of channels; for a module that we do not know, one that trusts the parser.
+    """
     if parse is None:
         return channel_calls
 

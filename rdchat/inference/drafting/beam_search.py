@@ -62,7 +62,8 @@ class PathScorer:
         seed: 64-bit reply seed.
         vocabulary: (draft_vocabulary_size,) ids of the tokens that can be drafted.
         inverse_temperature: See `Head`.
-        candidates: Most likely tokens among which a filter's border is looked for.
+        candidates: Most likely tokens among which a filter's border is looked for; elsewhere in this module, candidates
+            are the columns of the head's logits.
     """
 
     def __init__(
@@ -80,7 +81,10 @@ class PathScorer:
         self._factor = mx.array(inverse_temperature / (sampling.temperature or 1.0), mx.float32)
 
     def keys(self, root: Root, count: int) -> mx.array:
-        """Return the noise keys, (count, 2), of the positions after a root."""
+        """Return the noise keys, (count, 2), of the positions after a root.
+
+        Where the root's position is lazy, keys are made for all positions that it may have, and picked by `root.later`.
+        """
         keys = noise_keys(self._seed, range(root.position + 1, root.position + 1 + root.latest + count))
         return keys if root.later is None else keys[root.later + mx.array(np.arange(count, dtype=np.int32))]
 
@@ -188,6 +192,7 @@ def search(
         else:
             best, best_scores = (row[0] for row in top_k(path_scores, level_size))
             checked.append(best_scores)
+        # At level 0 the only beam is the root, node 0; later the beams are the first nodes of the level before.
         first_beam = mx.array(max(1 + (level - 1) * level_size, 0), mx.uint32)
         beams, columns, nodes = _origins(best, candidates, first_beam)
         tokens.append((head.vocabulary if ids is None else ids)[columns])

@@ -86,6 +86,7 @@ class CommonPhrases:
             texts = []
             for batch in batched(answers, _TOGETHER):
                 job.check_cancelled()
+                # One text of several answers, in which every token but the first counts as a follower.
                 text = "\n\n".join(decode(answer.answer, skip_special_tokens=True) for answer in batch)
                 texts.append((self._tokenizers.encode_text(self._folder, text), 1))
         write_table(self._path(), count_phrases(texts))

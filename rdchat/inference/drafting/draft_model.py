@@ -236,8 +236,8 @@ class DraftModelDrafter(Drafter):
     def end_reply(self, length: int) -> None:
         """See `Drafter`; the part of the reply that is not in the cache is read with the next prompt.
 
-        Its tokens are those of the reply. A target that feeds accepted tokens again may hold fewer of them, and a cache
-        that cannot be trimmed keeps them.
+        The target's cache may hold fewer tokens than this one, where the target feeds accepted tokens again.
+        Then this cache is trimmed to `length`. One that cannot be trimmed keeps them: they are the reply's too.
         """
         if not length:
             self._cache.drop_tokens()
@@ -307,6 +307,7 @@ def pack(root: int, ranked: Sequence[mx.array]) -> PackedTree:
     """Build the tree of all steps' candidates.
 
     The chain comes first, so node i of it has depth i, and accepting it leaves the cache's rows in order.
+    Two steps with the candidates [a, b] and [c] give the tokens root a c b, with the parents -1 0 1 0.
 
     Args:
         root: The token the target chose last.

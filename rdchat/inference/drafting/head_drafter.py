@@ -240,6 +240,7 @@ class HeadDrafter(Drafter):
             tree, looked_up = best_nodes(pool, nodes, branch.tokens)
             if self._model.hooks.states.limits_leaves(tree.deepest):
                 tree = tree.with_leaves(max(-(-len(tree) // 2), _MIN_LEAVES))
+            # A branch is a chain: what only it offers has the source of the branch's token at the same depth.
             by_depth = mx.array([NodeSource.DRAFTER, *branch.sources], mx.int32)
             sources = mx.where(looked_up, by_depth[mx.minimum(tree.depths, len(branch.tokens))], NodeSource.DRAFTER)
             self._ledger.synchronize(*tree.arrays, sources)
@@ -325,7 +326,9 @@ class HeadDrafter(Drafter):
 
 
 def nodes_of(settings: DraftSettings, branch: int) -> int:
-    """Return the nodes to verify in a round, the root included: those of one beam and a branch, or about the beams'.
+    """Return the nodes to verify in a round, the root included.
+
+    It is the larger of two numbers: the root, one beam and a branch together; or about as many as all beams have.
 
     Args:
         settings: Width and length of the beams.

@@ -76,7 +76,11 @@ _WINDOWS = ("layer_types", "use_sliding_window", "sliding_window")
 
 
 def _parts_of(checkpoint: Checkpoint) -> Parts:
-    """Return where a configuration has its settings, in any of the layouts."""
+    """Return where a configuration has its settings, in any of the layouts; see `Parts`.
+
+    In the speculators layout, the layers' settings stand in `transformer_layer_config`, and the kind's own at the top.
+    In the others, all stand at the top, and `dflash_config` adds the kind's own to them.
+    """
     top = Settings(checkpoint, checkpoint.config)
     if "transformer_layer_config" in top.data:
         layers = top.within("transformer_layer_config")
@@ -137,6 +141,7 @@ def block_config(checkpoint: Checkpoint, _depth: int | None) -> BlockConfig:
         rope=layers.rope("full_attention", complete_heads=not gemma and not parts.speculators),
         windows=windows,
         causal=causal,
+        # In the speculators layout, all tokens of a block have the root's window.
         rolling=not parts.speculators,
         target_layers=_target_layers(parts),
         target_width=sizes["hidden_size"],
@@ -183,8 +188,8 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
 
     A sliding layer's window includes the token itself, except in the speculators layout, where it ends at the root, and
     in Meta's assistant. With `use_swa`, NVIDIA's exports have a window on all layers, without another meaning.
-    Sliding layers are causal within a block, unless the settings say otherwise; `is_causal`, `causal` and `causal_head`
-    are for all layers.
+    Sliding layers are causal within a block, unless the settings say otherwise: in the speculators layout
+    `sliding_window_non_causal`, which a DFlash 2 has by default; elsewhere the first of `_CAUSAL`, for all layers.
     """
     layers = parts.layers
     block = parts.own
@@ -256,7 +261,10 @@ def _selector(block: Settings) -> dict[str, Any]:
 
 
 def _drafts_from_anchor(parts: Parts) -> bool:
-    """Return whether the root drafts a token, if the configuration is silent: in DSpark it does, in DFlash not.
+    """Return whether the root drafts a token, if `sample_from_anchor` is silent: in DSpark it does, in DFlash not.
+
+    In the speculators layout, a DSpark's root does if its proposals are as long as a block. Elsewhere the first of
+    these counts: `shift_label` or `draft_shift`; `dspark_bonus_anchor`, which says the opposite; a setting of DSpark.
 
     DeepSpec writes `markov_rank` into everything it trains: 0 for a DFlash that is trained like its DSpark. Speculators
     has said it for each drafter since it has DSpark; earlier drafters are trained like DFlash and propose one token

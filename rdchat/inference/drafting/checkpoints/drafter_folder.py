@@ -42,6 +42,8 @@ MAX_CONFIG_BYTES = 2**20
 def bound_hash(folder: Path) -> str | None:
     """Return the `target_hash` of the model that a drafter is for; None where its configuration (as Apple's) has none.
 
+    The binding is the configuration itself in our recurrent drafters, and under the key `BINDING` in other layouts.
+
     Raises:
         ModelError: If the configuration cannot be read.
     """
@@ -117,7 +119,11 @@ def drafter_config(folder: Path) -> tuple[HeadKind, Any]:
 
 
 def _open(folder: Path) -> tuple[Layout, Checkpoint]:
-    """Return a folder's layout, recognised by its contents, and the opened checkpoint."""
+    """Return a folder's layout, recognised by its contents, and the opened checkpoint.
+
+    MTP layers come first, then the first of `LAYOUTS` that matches. A folder without weights is an error: that they are
+    missing, if the configuration is a recurrent drafter's, and otherwise that it holds no drafter.
+    """
     config = _read_config(folder)
     if (mtp_layers := open_mtp(folder, config)) is not None:
         return MTP, mtp_layers
@@ -132,7 +138,11 @@ def _open(folder: Path) -> tuple[Layout, Checkpoint]:
 
 
 def _check(layout: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[Any, TargetMatch]:
-    """Check a drafter against a target, by its binding if we trained it; return its configuration and the match."""
+    """Check a drafter against a target; return its configuration and the match.
+
+    A binding is checked by its hash, and sizes are checked in any case. The match is sure with a binding, for MTP
+    layers in the target's own folder, and for the drafter that rdchat suggests; otherwise it says what fits.
+    """
     depth = len(getattr(model.network, "layers", ()))
     needs = layout.config(checkpoint, depth)
     config = checkpoint.config

@@ -97,6 +97,8 @@ def drafter_name(named: str | None, folder: Path) -> str:
 def search_drafters(model_hash: str | None, model: Path | None = None) -> DrafterSearch:
     """Look for a drafter made for the model with a `target_hash`; with None only look for damaged ones.
 
+    The first that fits is taken, in the order of `DrafterSearch.folder`. The others are read too, to find damaged ones.
+
     Args:
         model_hash: The hash.
         model: The model's folder, to look for MTP layers in it, and for the drafter that rdchat suggests.
@@ -263,7 +265,10 @@ def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
 
 
 def _match(folder_of_drafter: Path, config: Mapping[str, Any], own_hash: str) -> TargetMatch | None:
-    """Compare a drafter's hash, or else the sizes that it needs, with a model's; sizes that are missing pass."""
+    """Compare a drafter's hash, or else the sizes that it needs, with a model's.
+
+    A size that one of the two does not give passes, but a model that does not give its width has no match.
+    """
     bound = bound_hash(folder_of_drafter)
     if bound is not None:
         return _SURE if bound == own_hash else None

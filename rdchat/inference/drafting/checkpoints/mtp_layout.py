@@ -92,7 +92,12 @@ class _Naming:
     shares_parts: bool = False
 
     def locate(self, name: str, depth: int) -> tuple[int, str] | None:
-        """Return a tensor's MTP layer and its name in `MtpNetwork`, empty for a copy; None for other tensors."""
+        """Return a tensor's MTP layer and its name in `MtpNetwork`, empty for a copy; None for other tensors.
+
+        The module is looked up in `parts`; one that is not there belongs to the decoder layer, if its name has a layer.
+        A part whose name has no layer counts as layer 0's: `mtp.fc.weight` of Qwen is (0, "eh_proj.weight"), and
+        `mtp.layers.0.mlp.up_proj.weight` is (0, "block.mlp.up_proj.weight").
+        """
         match = self.pattern.fullmatch(name)
         if match is None:
             return None
@@ -148,7 +153,10 @@ def open_mtp(folder: Path, config: Mapping[str, Any]) -> Checkpoint | None:
 def _find(
     stamp: tuple[tuple[Path, int], ...], depth: int, bare: bool
 ) -> tuple[tuple[Path, ...], Mapping[str, StoredTensor]]:
-    """Return the MTP tensors among some files, and the files that have some; a large model has 100,000 tensors."""
+    """Return the MTP tensors among some files, and the files that have some; a large model has 100,000 tensors.
+
+    The times in `stamp` are only for the cache: a changed file is read again.
+    """
     headers = {path: {plain_name(name): at for name, at in read_header(path).items()} for path, _ in stamp}
     naming = _naming_of((name for header in headers.values() for name in header), depth, bare)
     if naming is None:
@@ -341,7 +349,11 @@ def _weights(
 
 
 def _is_raw(checkpoint: Checkpoint) -> bool:
-    """Return whether all norms are surely as their authors stored them, by a convolution beside them or the names."""
+    """Return whether all norms are surely as their authors stored them.
+
+    A convolution beside them tells: the last axis of its weights is 1 in mlx-lm's form, and the kernel's size in the
+    authors'. Without one, they are if nothing is quantised and the folder has other tensors than MTP layers.
+    """
     for path in _weight_files(checkpoint.folder):
         for name, tensor in read_header(path).items():
             if name.endswith("conv1d.weight"):

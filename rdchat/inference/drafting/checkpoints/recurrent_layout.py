@@ -27,7 +27,7 @@ from rdchat.inference.verification import LoadedModel, TargetEmbeddings
 _FORMAT = 1
 # Tensor of the ids of the tokens that can be drafted.
 _VOCABULARY = "draft_vocabulary"
-# Our names and Apple's, whose matrix for h and s has the columns of h first.
+# Our names and Apple's, whose matrix for h and s has the columns of h first; `{input}` is one of `_APPLE_INPUTS`.
 _APPLE_NAMES = {
     "from_token.weight": "rnn_w.weight",
     "recurrence.weight": "rnn_u.weight",
@@ -138,6 +138,7 @@ def _apple_config(settings: Settings) -> HeadConfig:
 
 def _apple_names(ours: Collection[str], config: HeadConfig, checkpoint: Checkpoint) -> dict[str, str]:
     """Return Apple's names of the tensors of a `RecurrentHead`, in the checkpoint's own spelling."""
+    # Blocks and output matrix are one numbered list, the output last.
     last = f".{config.blocks}.weight"
     output = next((name for name in _APPLE_OUTPUTS if name + last in checkpoint.tensors), _APPLE_OUTPUTS[0])
     inputs = next((name for name in _APPLE_INPUTS if f"{name}.weight" in checkpoint.tensors), _APPLE_INPUTS[0])

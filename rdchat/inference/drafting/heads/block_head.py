@@ -71,6 +71,9 @@ class BoundBlockHead(BoundNetwork):
     def beam_of_root(self, hidden: mx.array, root: mx.array, before: mx.array) -> HeadState:
         """Return the state of a single beam with only the root.
 
+        Row 0 of the block is the root's. It drafts the first token if `from_anchor`; otherwise row 1 does, and row 0 is
+        of use to the refiner alone.
+
         Args:
             hidden: (rows, hidden_size): hidden states of a block.
             root: (1,) the root.
@@ -177,6 +180,7 @@ class BlockMemory(ContextMemory):
         """Return the token before a root, (1,); where it is not known, the root, as at the beginning of a text."""
         token: int | mx.array = root.token
         if root.later is not None:
+            # The last token of the path that was taken ahead.
             token = self.path[root.later]
         elif 0 < root.position <= len(self._text) and self._text[root.position - 1] >= 0:
             token = self._text[root.position - 1]
@@ -195,7 +199,11 @@ class BlockMemory(ContextMemory):
         return 0 if window is None else bisect_left(self.positions, root.position - window)
 
     def _mask(self, root: Root, window: int | None, causal: bool) -> mx.array | str | None:
-        """Return which rows the block's rows see, (block's rows, rows); see `Attention`."""
+        """Return which rows the block's rows see, (block's rows, rows); see `Attention`.
+
+        Without rows taken ahead, and with all the text inside the window, it is "causal" or None. Otherwise a row is
+        seen if it is visible (`visible`), and inside the window where that cuts the text.
+        """
         size = self._head.config.block_rows(root.drafted)
         first = self._first(root, window)
         text_positions = list[int]()

@@ -36,7 +36,8 @@ class ContextMemory(HeadMemory):
             hidden state.
 
     Attributes:
-        buffers: Keys and values of each layer, (1, heads, rows, width).
+        buffers: Keys and values of each layer, (1, heads, rows, width). What `RowBuffer` calls the position of a row is
+            here its index in `positions`.
         positions: Absolute position of each row, ascending.
         path: (n,) int32, lazy: tokens of the path that was taken ahead last.
     """

@@ -159,6 +159,9 @@ def below(shapes: Mapping[str, Shape], name: str) -> dict[str, Shape]:
 class ShapedModule(nn.Module):
     """A module with the tables, linear layers and norms of some tensors, without those of inner modules.
 
+    A name without a dot is an array of the module itself, such as `layer_scalar`. With one dot, the shape tells: one
+    axis is a norm, two are a table of `_TABLES` or a linear layer. More dots belong to inner modules.
+
     Args:
         shapes: Shape by name of the tensor.
         epsilon: Epsilon of the norms.

@@ -235,7 +235,7 @@ class _Eagle3State(ContextState):
                 assert positions is not None
                 near = _window_mask([self.position], positions, window)
                 if self.later is not None:
-                    # The draft's own rows move by `later` too; those of the text do not.
+                    # The draft's own rows move by `later` with the new ones: only distances to the text's rows grow.
                     moved = mx.array(np.arange(len(positions)) < len(memory.held))
                     distances = mx.array((self.position - positions).astype(np.int32))
                     near = _near(distances, moved, self.later, mx.array(window))
@@ -253,7 +253,7 @@ def _window_mask(queried: Sequence[int], positions: npt.ArrayLike, window: int) 
 
 @partial(mx.compile, shapeless=False)
 def _near(distances: mx.array, moved: mx.array, later: mx.array, window: mx.array) -> mx.array:
-    """Return (k,) bool: which rows are inside a window of positions, whose end is `later` positions behind.
+    """Return (k,) bool: which rows are inside the window of a row that stands `later` positions further on.
 
     Args:
         distances: (k,) int: positions to the rows if `later` were 0.

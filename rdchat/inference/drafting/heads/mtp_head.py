@@ -313,6 +313,9 @@ class MtpMemory(ContextMemory):
 class _MtpState(ContextState):
     """See `ContextState`; a cache that a layer takes is a layer there, and `rows` begins with those of `layer`.
 
+    With three layers, the root's logits come from layer 0, those of the first drafted token from layer 1, and all
+    further ones from layer 2.
+
     Attributes:
         level: Drafted tokens.
     """
@@ -352,6 +355,7 @@ class _MtpState(ContextState):
             source = layer - (self.level + 1 < len(networks))
             caches = [LayerCache(partial(follow, number)) for number in range(networks[0].caches)]
             hidden = head.recycled(earlier[source], source)
+            # Each layer has a row less than the one before it, at the beginning of the text.
             visible_mask = None if mask is None else mask[:, min(layer, memory.buffers[0].rows) :]
             outputs[layer] = networks[layer].rows(embeddings, hidden, positions, caches, visible_mask, later=self.later)
         output = mx.concatenate(outputs, axis=-1)
