@@ -209,7 +209,11 @@ class Settings:
 
     @property
     def chosen_sampling(self) -> dict[str, Any]:
-        """The sampling values that the person chose, by name; a model decides the others."""
+        """The sampling values that the person chose, by name; a model decides the others.
+
+        Chosen are those that `sampling_chosen` names, and those that differ from the defaults of `SamplingParams`, here
+        `usual`.
+        """
         usual = asdict(SamplingParams())
         chosen = self.sampling_chosen
         return {name: value for name, value in asdict(self.sampling).items() if name in chosen or value != usual[name]}
@@ -219,7 +223,10 @@ class Settings:
         return replace(defaults.params, **self.chosen_sampling)
 
     def choosing(self, values: SamplingParams, defaults: SamplingDefaults) -> "Settings":
-        """Return the settings after the person changed the sampling that they saw with a model to `values`."""
+        """Return the settings after the person changed the sampling that they saw with a model to `values`.
+
+        Chosen are then the values that were chosen before, and those that differ from what the person saw.
+        """
         seen = asdict(self.sampling_for(defaults))
         before = self.chosen_sampling
         chosen = {name: value for name, value in asdict(values).items() if name in before or value != seen[name]}
@@ -341,7 +348,15 @@ class ChatValues:
 
 @dataclass(frozen=True, slots=True)
 class OptionOrder:
-    """Resolves the options that chats have with a model; what is "usual" for a chat are all but its own options.
+    """Resolves the options that chats have with a model.
+
+    "Usual" is what a chat has without a choice of its own, and there are two choices:
+    - A preset. `usual_preset` is that of a chat that has chosen nothing.
+    - Its own options, such as a temperature (`Conversation.own_values`); the preset is not one of them. `usual` has the
+      values without them, but with the preset that the chat chose.
+
+    For example, the temperature is 1.0 in Settings and 0.2 in the preset that a chat chose, and the chat's own is 0.5.
+    `usual` has 0.2 and `effective_values` has 0.5, so `own` returns the chat's sampling.
 
     Attributes:
         settings: The app's settings.
@@ -387,11 +402,14 @@ class OptionOrder:
         return next((each for each in self.settings.presets if str(self.model) in each.models), None)
 
     def usual_preset(self, chat: Conversation) -> Preset | None:
-        """The preset of a chat that has none of its own: its project's, or the model's."""
+        """The preset of a chat that has chosen nothing: its project's, else the model's default preset."""
         return self._preset(self.project(chat).preset) or self.model_preset
 
     def preset(self, chat: Conversation = NEW_CHAT) -> Preset | None:
-        """Return a chat's preset; None if it has none, or it was deleted."""
+        """Return the preset that a chat chose, else its usual one.
+
+        None if there is none, if the chat chose to have none (an empty id), or if the chosen one was deleted.
+        """
         return self.usual_preset(chat) if chat.own.preset is None else self._preset(chat.own.preset)
 
     def _preset(self, preset_id: str | None) -> Preset | None:
@@ -403,7 +421,7 @@ class OptionOrder:
         return chat.own.tools if is_own else self.project(chat).tools
 
     def usual(self, chat: Conversation = NEW_CHAT) -> ChatValues:
-        """Return what applies to a chat without options of its own but the preset."""
+        """Return the values of a chat without its own options, with the preset that it chose or the usual one."""
         preset = self.preset(chat) or _NO_PRESET
         settings = self.settings
         prompt = settings.system_prompt if preset.system_prompt is None else preset.system_prompt
@@ -421,11 +439,11 @@ class OptionOrder:
         )
 
     def effective_values(self, chat: Conversation) -> ChatValues:
-        """Return what applies to a chat."""
+        """Return what applies to a chat: its own options over the usual values."""
         return replace(self.usual(chat), **chat.own_values)
 
     def own(self, chat: Conversation, values: ChatValues) -> dict[str, Any]:
-        """Return those of some values, by name, that differ from what is usual for a chat."""
+        """Return those of some values, by name, that differ from `usual` of a chat: its own options."""
         usual = _by_name(self.usual(chat))
         return {name: value for name, value in _by_name(values).items() if value != usual[name]}
 

@@ -516,6 +516,7 @@ class ChildProcess:
             outcome = outcome_of(request.job, ask, self._name)
         # By now it is sent, or it never will be.
         request.sent.set()
+        # `_receive` has set an answer of the child before; only the first call counts.
         request.job.set_outcome(outcome)
 
     def _run_unless_closed(self, closes: int) -> ChildRun:

@@ -24,7 +24,9 @@ _FOLDER = resources.files("rdchat.chat.storage").joinpath("migrations")
 _SCRIPTS = sorted(each.name for each in _FOLDER.iterdir() if each.name.endswith(".sql"))
 MIGRATIONS = tuple(_FOLDER.joinpath(name).read_text("utf-8") for name in _SCRIPTS)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version adds a file."""
-# This checks that the search index accepts a word, and leaves nothing of it behind.
+# This checks that the search indexes of titles, messages, summaries and names of files accept a word: triggers write to
+# them when these rows are added. Nothing of the rows stays. FTS5 keeps new words in memory until the next savepoint, so
+# `written` has it write them; without that, some damaged indexes would not fail here.
 WRITE_CHECK = """
     SAVEPOINT write_check;
     INSERT INTO conversations (id, title, created_at, updated_at) VALUES (0, 'a', 0, 0);

@@ -4,6 +4,9 @@ The index is SQLite's FTS5: triggers of the schema write to it, and `search_text
 it may have to be made anew. Messages are then indexed in the background, from the newest one on, and those before
 `indexed_from` of the table `search_state` are read one by one. `SearchReader` answers the window, on a thread of its
 own; `matching_chats` serves commands.
+
+The migrations define two views. `messages_searched` has what the index has of a message, its text and calls as words of
+`search_text`, but no reply that is still written. `summaries_searched` has a summary as words, and as it was `written`.
 """
 
 import json
@@ -62,7 +65,11 @@ _INDEX_FROM = """
     WHERE id >= ? AND id < (SELECT indexed_from FROM search_state) ORDER BY id
 """
 
-# The signs that Markdown hides; the named groups are the texts among them that it shows.
+# The signs that Markdown hides; the named groups are the texts among them that it shows. After the lines with a comment
+# come code, links, formulas, signs after a backslash, and emphasis:
+# - Formulas: `$x^2$` loses its signs, but "costs $5 and $10" keeps them. A number after the first $ begins a formula
+#   only if no two letters in a row come before the next \, ^, _, = or $: `$5x$` is one, `$3 meters$` is not.
+# - Emphasis: a single * or _ is a sign only at the beginning or the end of a word, so `a_b` and `2*3` stay.
 _MARKS = re.compile(
     r"""
     ^[ \t]*(?:`{3}|~{3}).*$ | </?think>                        # fences
@@ -274,6 +281,8 @@ def _matching_messages(search: str, limit_count: int) -> tuple[str, list[str]]:
     A message is found by its text or its calls, by the name of one of its files, or by its summary. At most
     `limit_count` texts are looked at, the newest first: for a word that most messages have, the index alone would take
     time in proportion to their number. Messages that are not in the index yet are read.
+
+    `CROSS JOIN` makes SQLite go through the texts that were found, and look up the message of each by its id.
     """
     phrases = search_phrases(search)
     if not phrases:

@@ -223,6 +223,7 @@ class TokenChooser:
         return logits if self._ceiling is None else mx.minimum(logits, self._ceiling.astype(logits.dtype))
 
     def _penalized(self, logits: mx.array, seen: mx.array | None) -> mx.array:
+        """Return the logits in float32, penalized with the reply's parameters where `seen` is given."""
         logits = logits.astype(mx.float32)
         return logits if seen is None else penalize(logits, seen, self._params)
 
@@ -291,6 +292,7 @@ def penalize(logits: mx.array, seen: mx.array, params: SamplingParams) -> mx.arr
 def _penalized(
     logits: mx.array, seen: mx.array, repetition: mx.array, presence: mx.array, frequency: mx.array
 ) -> mx.array:
+    """Compute `penalize`, compiled."""
     repeated = mx.where(logits > 0, logits / repetition, logits * repetition)
     times = seen // 2
     return mx.where(seen > 0, repeated, logits) - presence * (times > 0) - frequency * times

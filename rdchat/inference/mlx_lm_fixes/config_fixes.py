@@ -35,6 +35,8 @@ _FIXED_VALUES: dict[str, Any] = {
     "first_k_dense_replace": 0,
     "moe_layer_freq": 1,
 }
+# The same for a text part, whose class of arguments is not known (`filled_config`): mlx-lm's for Gemma 4 would have 256
+# where Gemma 4 Unified has no such inputs, and Llama 4's has no default for the other.
 _FIXED_TEXT_VALUES = {"hidden_size_per_layer_input": 0, "rope_scaling": None}
 # The default of an argument that has none.
 _REQUIRED = inspect.Parameter.empty
@@ -47,9 +49,12 @@ def class_settings(config: Mapping[str, Any]) -> list[dict[str, Any]]:
         config: The content of config.json.
 
     Returns:
-        For each part `values`, by name, and `changed`: the settings that the class's network reads, and that have
-        another value than if config.json did not say it, each with its other names. Both are empty where transformers
-        does not know the model type, or its class refuses the configuration.
+        For each part two objects, for `model_settings`. Both are empty where transformers does not know the model type,
+        or its class refuses the configuration.
+        - `values`: all settings by name, defaults of the class included. They fill in what config.json leaves out.
+        - `changed`: settings that the class's network reads, and that config.json gives another value than the class
+          has without it; each with all its names, such as `{"num_local_experts": ["num_experts",
+          "num_local_experts"]}`. Those that mlx-lm's module does not read become a warning.
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: PLC0415  imported by now
 
@@ -91,7 +96,7 @@ def _values(made: Any) -> dict[str, Any]:
 
 
 def _changed(made: Any, config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the settings that the network reads, and whose value config.json alone explains."""
+    """Return the `changed` of `class_settings`: for each setting, compare with the class's value if it is left out."""
     values = _plain(made)
     read = _reads(made.__class__)
     changed = {}
@@ -118,16 +123,23 @@ def _reads(kind: Any) -> frozenset[str]:
 def filled_config(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with the settings that it leaves out, and in the form that mlx-lm's module reads.
 
+    There are three cases:
+    - transformers knows the type, and the arguments of mlx-lm's class are known: those arguments are filled in that are
+      missing or null, from `values`; else those without a default from `_FIXED_VALUES`.
+    - It knows the type, but not the arguments, as in a text part: all `values` are filled in, and `_FIXED_TEXT_VALUES`.
+    - It does not know the type: only rotary positions get their older names.
+
     Args:
         part: Of config.json.
         values: The settings by transformers' class; from config.json itself where transformers does not know it.
-        defaults: Of the arguments of mlx-lm's class; empty if its class is unknown: then everything is filled in.
+        defaults: Of the arguments of mlx-lm's class; empty if its class is unknown.
     """
     # Only `_values` sets it: without it, transformers does not know the type.
     known = "reads_share" in values
     filling = _older_rope_settings(values)
     if known:
         derived = _derived_settings(values)
+        # What the class leaves None does not replace a derived value.
         given = {name: each for name, each in values.items() if each is not None or name not in derived}
         filling = derived | given | filling
     fixed = (_FIXED_VALUES if defaults else _FIXED_TEXT_VALUES) if known else {}

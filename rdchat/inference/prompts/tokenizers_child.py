@@ -211,7 +211,7 @@ class TokenizerCalls:
         Args:
             folder: The model's folder.
             text: The text behind the conversation; with `turns`, the beginning of the reply.
-            marks: The marks in the texts.
+            marks: The two characters around what looks like a control token in the texts, but is text (`Marks`).
             limit: The most tokens that are of use.
             turns: The messages for the chat template; None for a text alone.
             texts: The text of each message that the prompt must have.
@@ -227,7 +227,8 @@ class TokenizerCalls:
             rendered = filled(rendered, *images, both.before)
         rendered = fit_opening(rendered, both.removed(text), has_thought=has_thought)
         if not has_thought and (closing := end_of_begun(rendered)):
-            # The text ends the thought that the template opened.
+            # The text ends the thought that the template opened: without its marks, the end of the thought is encoded
+            # as the control token again.
             text = text.replace(f"{both.before}{closing}{both.after}", closing, 1)
         return {"ids": tokenizer.encode(rendered + text, both, limit, begins=begins)}
 

@@ -155,13 +155,20 @@ class TowerCall:
 
 
 def rotation(positions: npt.NDArray[Any], size: int, theta: float, parts: int = 1) -> Callable[[mx.array], mx.array]:
-    """Return the function that rotates heads, (n, heads, size): half of the frequencies by each number of a place.
+    """Return the function that rotates heads, (n, heads, size), by the two numbers of each place.
+
+    Features turn in pairs, half of the pairs by each number. In a head of 8 features, these are the pairs:
+
+    | parts | by the first number | by the second |
+    |---|---|---|
+    | 1 | 0 and 4, 1 and 5 | 2 and 6, 3 and 7 |
+    | 2 | 0 and 2, 1 and 3 | 4 and 6, 5 and 7 |
 
     Args:
         positions: (n, 2): such as row and column.
         size: Of a head.
         theta: The base of the frequencies.
-        parts: Features i and i + size / (2 * parts) of a part turn together.
+        parts: 2 if each number turns its own half of the head; 1 if the pairs span the complete head.
     """
     turns = 1 / theta ** (np.arange(0, size // 2, 2) / (size // 2))
     angles = mx.array((positions[..., None] * turns).reshape(len(positions), 1, parts, -1).astype(np.float32))
@@ -223,8 +230,11 @@ def _bounded(weights: TowerWeights, name: str, x: mx.array) -> mx.array:
 def qwen_rows(call: TowerCall) -> SeenImage:
     """Return the rows of an image for Qwen's models, and its deep features.
 
-    From Qwen3-VL on there is a table of positions beside the rotary ones, and in Qwen3-VL some inner layers give
-    features too (DeepStack). The layers of Qwen2.5-VL are gated, have other norms, and most see only windows.
+    The weights and their names tell the versions apart:
+    - Qwen2-VL: layer norms, and every layer sees the complete image.
+    - Qwen2.5-VL, with gates in its layers (`is_gated`): RMS norms, and most layers see only windows, all but `full`.
+    - Qwen3-VL and later, with `pos_embed.weight`: as Qwen2-VL, but with a table of positions beside the rotary ones,
+      and other names in the merger. In Qwen3-VL some inner layers (`taken`) give features too (DeepStack).
     """
     weights = call.weights
     settings = call.settings
@@ -349,7 +359,10 @@ def _merged(merger: TowerWeights, blocks: mx.array, one: str, other: str) -> mx.
 
 
 def _resized(table: mx.array, row: npt.NDArray[np.int64], column: npt.NDArray[np.int64]) -> mx.array:
-    """Return the table's positions, a square, stretched over an image: bilinear, corner to corner."""
+    """Return the table's positions, a square, stretched over an image: bilinear, corner to corner, as Qwen3-VL does it.
+
+    SigLIP 2 does it in another way: `_stretched`.
+    """
     side = int(table.shape[0] ** 0.5)
     y, x = (each * np.float32((side - 1) / max(int(each.max()), 1)) for each in (row, column))
     top = np.floor(y).astype(np.int64)
@@ -385,7 +398,11 @@ def naflex_rows(call: TowerCall) -> SeenImage:
 
 
 def _stretched(size: int, count: int) -> mx.array:
-    """Return (count, size): shares of a line of numbers in a longer or shorter one; a shorter one has means."""
+    """Return (count, size): the shares of `size` numbers in a line of `count` numbers that is stretched from them.
+
+    It is linear interpolation with antialiasing, as SigLIP 2 does it: edge to edge, and a shorter line has weighted
+    means. For 2 numbers in 4: [[1, 0], [0.75, 0.25], [0.25, 0.75], [0, 1]].
+    """
     step = size / count
     centres = (np.arange(count)[:, None] + 0.5) * step
     shares = np.maximum(1 - np.abs(np.arange(size) + 0.5 - centres) / max(step, 1), 0)

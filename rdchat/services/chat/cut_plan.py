@@ -40,7 +40,8 @@ class Budget:
     Attributes:
         limit: The model's context.
         reserve: Tokens to leave free for the next reply.
-        spare: Tokens to leave free if the last turn can stay; 0 to leave as much as fits with the reserve.
+        spare: Tokens to leave free if the last turn can stay (`cut_position`); 0 to leave out no more than the reserve
+            needs.
         thinks: Whether the model may think before a summary.
     """
 
@@ -132,7 +133,8 @@ class CutPlanner:
             return None
         thoughts = min(_LONGEST_THOUGHT, limit // 4) if self._budget.thinks else 0
         has_thought = any(each.parts.thought for each in path if each.role is Role.ASSISTANT)
-        # The request for a piece has the summary of those before it, and its own summary follows.
+        # The request for a piece has the summary of those before it, and its own summary follows. Room for thoughts is
+        # left only if an earlier reply has one, while `max_tokens` has them wherever the model may think.
         room = limit - 2 * max_tokens - (thoughts if has_thought else 0)
         files = dict.fromkeys(file for each in path[:end] for file in each.files if file in full)
         cut = ContextCut(sources=sources_of(path[:end]), files=tuple(files))
@@ -164,7 +166,12 @@ def sources_of(messages: Sequence[Message]) -> tuple[str, ...]:
 def cut_position(prompt: ChatPrompt, budget: Budget, count: Count, summary_tokens: int = 0) -> int | None:
     """Return the id of the first message after which the rest of the chat fits; None if the last question is too long.
 
-    Only whole turns are left out. A last question that leaves less than the reserve is kept if it fits.
+    Only whole turns are left out. These are tried in order, each with as few turns left out as possible:
+    1. With a `spare`: leave that free, but no less than the reserve, and keep the last turn; before a question that is
+       not sent yet, that is the turn before it.
+    2. With a `spare`: leave the reserve free, and keep the last turn.
+    3. Leave the reserve free; a question that is not sent yet may stay alone.
+    4. Leave out every turn that can be left out, if the last question fits at all.
 
     Args:
         prompt: The chat, with the texts of its files.

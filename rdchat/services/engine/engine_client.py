@@ -146,10 +146,14 @@ class EngineClient(QObject):
             command: What to do.
             on_event: Called on the main thread with each event; one of the kinds `FINAL` is the last.
             background: Nobody waits for it.
-            direct: For the server. May be called from any thread. `on_event` is called on the engine thread at once, so
-                it must be quick; `FINAL` events come also after `cancel`, for every kind of command. Loading a model
-                for the server cancels nothing but the background. A `Failure` ends a reply whose model is unloaded.
-                A reply that comes during another direct one pauses that, as a reply for a person does.
+            direct: For the server. It differs from other requests:
+                - It may be submitted from any thread.
+                - `on_event` is called on the engine thread at once, so it must be quick. Only if that thread takes no
+                  more requests, the `Failure` comes on the main thread.
+                - A `FINAL` event comes also after `cancel`, for every kind of command.
+                - Loading a model cancels nothing but the background.
+                - A `Failure` ends a reply whose model is unloaded.
+                - A reply that comes during another direct one pauses that, as a reply for a person does.
         """
         request = EngineRequest(command, on_event, background, direct)
         # On the main thread this acts at once; from another thread it is queued.
@@ -280,7 +284,11 @@ class EngineClient(QObject):
 
     @Slot()
     def _deliver(self) -> None:
-        """Deliver what has come. One event is taken at a time, so that a callback that shuts down keeps the order."""
+        """Deliver what has come. One event is taken at a time, so that a callback that shuts down keeps the order.
+
+        Of a direct request only the last event comes here, to close the request. The engine thread has delivered it
+        then and set `ended`, unless it comes from `_fail`.
+        """
         self._delivered_at = time.monotonic()
         # What the thread writes meanwhile waits for the next delivery.
         for _ in range(len(self._outbox)):
@@ -288,6 +296,7 @@ class EngineClient(QObject):
         while self._due:
             request, event = take_merged(self._due)
             if request not in self._open:
+                # It was cancelled, or has had its last event.
                 continue
             on_event = _ignore if request.ended else request.on_event
             if isinstance(event, FINAL):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rdchat.hub.downloads.download import Download
     from rdchat.services.models.window_services import Models
 
-# A Mac of 16 GB may report a little less memory than this share of that.
+# A machine that reports at least this share of a size counts as one of that size: a Mac of 16 GB may report a bit less.
 _ALMOST = 0.97
 _LOADABLE = {Fit.FITS, Fit.TIGHT}
 # Models with a chat template whose names say that they were not made to answer.

@@ -85,7 +85,10 @@ PAGES = {
 
 
 class SettingsWindow(SideWindow):
-    """A window with pages as tabs, as high as the page that is shown."""
+    """A window with pages as tabs, as high as the page that is shown.
+
+    `MainWindow` connects the buttons that open something else: `choose_model`, `choose_models_folder` and `token`.
+    """
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)

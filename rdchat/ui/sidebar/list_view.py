@@ -76,6 +76,7 @@ class SidebarListView(QListView):
         self.rows.in_trash = in_trash
         self.painter.matcher = matcher
         with QSignalBlocker(self.selectionModel()):  # Qt makes the first row current, which must not open it
+            # The rows of a search and of the Trash are higher, as they have a second line.
             if self.painter.row_height != height:
                 self.rows.set_rows(Listing())  # Qt measures a row again only in another layout.
             if self.rows.set_rows(rows):

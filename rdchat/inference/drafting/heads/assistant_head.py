@@ -6,9 +6,12 @@ the assistant's own output, projected to the target's width. All steps of a draf
 adds rows, so the beams of a level do not depend on each other. The method is that of transformers 5.23
 (`Gemma4AssistantForCausalLM`, `SinglePositionMultiTokenCandidateGenerator`); the layers are mlx-lm's for Gemma 4.
 
-A draft begun in a round also sees the round's own rows, with a mask for those of the accepted path. MLX would copy a
-buffer that the next call writes while a draft still reads it. It limits the work that is queued, though, and the layers
-read are among the call's last to write, so by then the draft is done.
+A draft begun in a round also sees the round's own rows, with a mask for those of the accepted path.
+
+A draft reads the buffers of the target's cache in place, and the target's next call, which may be queued before the
+draft is computed, writes to them. MLX would copy a whole buffer that is written while a draft still reads it. That does
+not happen: MLX queues a limited amount of work, and the layers read here are among the last that the call writes to, so
+the draft is done by then.
 """
 
 from collections.abc import Mapping
@@ -83,7 +86,10 @@ class AssistantConfig:
 
 
 class SeenRows(NamedTuple):
-    """The target's rows that a draft attends to: keys and values, (1, kv_heads, n, head_size), and (1, n) bool."""
+    """The target's rows that a draft attends to: keys and values, (1, kv_heads, n, head_size).
+
+    The mask, (1, n) bool, is true for the rows that it sees; None for all.
+    """
 
     keys: mx.array
     values: mx.array
@@ -257,9 +263,13 @@ class AssistantMemory(HeadMemory):
         return _AssistantState(head, rows, root, head.outputs(token, root.hidden[None], rows, root))
 
     def _seen(self, layer: RoundKVCache, kind: str, root: Root) -> SeenRows:
-        """Return the rows of committed tokens, as far as a layer of a kind sees them from a root.
+        """Return the rows of the tokens before a root, as far as a layer of a kind sees them.
 
-        The rows of an open round are in packed order behind the committed ones, perhaps with padding.
+        - Without an open round, these are the committed rows, up to position `root.position` - 1. No mask is needed.
+        - In an open round the root comes after the round's accepted path, at `root.position + root.later`. The round's
+          own root is at `root.position` - 1. So the committed rows end before that (`base`), and the round's rows
+          follow in packed order, perhaps with padding. The mask takes the committed rows that are in the window of the
+          root, whose place only the device knows (`later`), the round's rows on the path, and no padding.
         """
         buffer = layer.buffer
         window = self._head.config.window if kind == SLIDING else None

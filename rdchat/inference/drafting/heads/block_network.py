@@ -224,7 +224,8 @@ class BlockConfig(DecoderConfig):
     def block_rows(self, drafted: int | None) -> int:
         """Return the rows of a block of which so many tokens are needed; None for all.
 
-        Where no row sees a later one, the rows behind are left out: a Mac's GPU multiplies few rows much faster.
+        Where no row sees a later one, the rows behind are left out: a Mac's GPU multiplies few rows much faster. The
+        refiner takes the mean of all rows, so it needs them.
         """
         if drafted is None or self.refiner_rank or not all(self.causal):
             return self.block_size
