@@ -121,7 +121,10 @@ def _compile(model: LoadedModel, drafters: Drafters, missing: Sequence[tuple[Dra
 
 
 def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Generator[bool]:
-    """Write replies with one of these settings until one has drafted, and none stopped to compile; see `warm`."""
+    """Write replies with one of these settings until one ends without a compile, and has drafted; see `warm`.
+
+    In the mode Off none drafts, so the first one without a compile is the last.
+    """
     tokens = np.random.default_rng(0).integers(0, model.info.vocabulary_size, _PROMPT_TOKENS // _REPEATED).tolist()
     sampling = SamplingParams(max_tokens=_TOKENS)
     for seed in range(_SEEDS):
@@ -179,6 +182,9 @@ class ChatSession:
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         """Begin a reply; one that still runs is closed first, unless it is paused.
 
+        In this order: load what drafts, make the prompt's tokens, take the KV cache that shares most with them, and
+        append to it what the disk has of the prompt. The reply itself is written as the result is iterated.
+
         `stopped` is called while the chat template, which is foreign code, is rendered.
 
         If the model cannot use a drafting mode, or its drafter or draft model is missing or unsuitable, decoding is
@@ -208,6 +214,7 @@ class ChatSession:
                 cache = KVCache(self.model.network)
             self.cache = cache
         self.disk.leave(cache, request.keep)
+        # The time of reading the disk counts as time of reading the prompt.
         try:
             with ledger.stage(Stage.PREFILL) if request.keep else nullcontext():
                 from_disk = self.disk.extend_cache(cache, prompt, request.keep, check)
@@ -248,7 +255,7 @@ class ChatSession:
 
         Returns:
             Why the reply is plain, as a sentence, or None; and what is to be compiled, if it is plain because drafting
-            is not prepared yet, else None.
+            is not prepared yet, else None. The list is empty for a model that is not tried out yet.
         """
         unprepared = not_prepared(self.model.info.name)
         # A trial takes some 60 calls of the model.
@@ -368,7 +375,8 @@ class ChatSession:
         """Run the network once, load the usual mode's drafters, and compile what a plain reply needs.
 
         `work_while_idle` runs what is compiled already, until there is a reply: a device may compile for each process.
-        A GPU compiles there what is missing too, since its first reply drafts.
+        A GPU compiles there what is missing too, since its first reply drafts. Otherwise, where something is missing,
+        nothing runs there: `generate` begins that work with a reply that skips drafting (`plain_replies`).
         """
         with device_errors(f"to run {self.model.info.name}"):
             cache = KVCache(self.model.network)

@@ -66,6 +66,7 @@ def find_key(file: Path | None = None) -> ServerKey:
         if stored is None:
             # There is a keychain, but no key in it yet.
             return replace_key()
+        # There is no keychain, or it refuses (`FAILED`).
         file = paths.server_key_path()
     return ServerKey(_read_key(file) if file.exists() else write_private(file, new_key()), str(file))
 

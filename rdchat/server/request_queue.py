@@ -265,7 +265,7 @@ class RequestQueue:
         return [*self._waiting, *self._running]
 
     def _in_turn(self) -> Iterator[Job]:
-        """Yield the waiting requests in the order of their turns."""
+        """Yield the waiting requests in the order of their turns, as if each began in turn; nothing is changed."""
         waiting = list(self._waiting)
         last_turns = dict(self._last_turns)
         for turn in range(self._turns + 1, self._turns + len(waiting) + 1):
@@ -286,7 +286,10 @@ class RequestQueue:
         return None
 
     def _may_pause(self, running: Job, job: Job) -> bool:
-        """Return whether a request that runs may wait between two of its images until another one is answered."""
+        """Return whether a request that runs may wait between two of its images until another one is answered.
+
+        The other one must be of a client without a turn since this one began, have no images, and need no other model.
+        """
         is_next = self._last_turns.get(job.client, 0) < self._last_turns[running.client]
         loads = self._settings.may_load_models and job.request.model != running.request.model
         return running.is_seeing and is_next and not job.request.images and not loads

@@ -71,7 +71,10 @@ class Host:
 
 
 def _check_private(name: str, ip: str) -> None:
-    """Raise InvalidSettingError for an address that may be on the internet: what ranks send is not encrypted."""
+    """Raise InvalidSettingError for an address that may be on the internet: what ranks send is not encrypted.
+
+    A Mac may be named by its address; the message then says it only once.
+    """
     try:
         address = ipaddress.IPv4Address(ip)
     except ValueError:
@@ -103,6 +106,9 @@ def resolve_host(name: str, address: str | None = None) -> Host:
 
 def ring_hosts(names: Sequence[str], known: Sequence[Host]) -> tuple[Host, ...]:
     """Return the Macs of a ring, each with one address; ranks are numbered in their order.
+
+    The address of another Mac is the one that the person's list has. That of this Mac is the one with which it reaches
+    the first of the others, or 127.0.0.1 where it is alone.
 
     Args:
         names: Their names for ssh; the first is `localhost`.

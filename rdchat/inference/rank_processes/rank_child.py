@@ -51,7 +51,7 @@ class _Rank:
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._engine: Any = None
         # Replies and benchmarks that have begun, by the number that the parent chose: the paused ones, then the present
-        # one.
+        # one. Each is the engine's iterator of events, and the job to which they are reported.
         self._streams: dict[int, tuple[Any, Job[Any]]] = {}
         # Numbers of those that the parent has stopped, perhaps before they began.
         self._stopped: set[int] = set()
@@ -68,7 +68,10 @@ class _Rank:
             self._answer(*self._requests.get())
 
     def _receive(self) -> None:
-        """Read requests: answer those that must not wait for MLX, and queue the others for the main thread."""
+        """Read requests: answer those that must not wait for MLX, and queue the others for the main thread.
+
+        `count_tokens` gets a thread of its own, which answers it. The others that do not wait have an empty answer.
+        """
         for job, message in self._link.requests():
             self._heard_at = time.monotonic()
             match message["do"]:
@@ -99,6 +102,7 @@ class _Rank:
         os._exit(1)
 
     def _answer(self, job: Job[Any], message: dict[str, Any]) -> None:
+        """Answer a request: one of the four below, or else the call of a method of the engine."""
         do = message["do"]
         calls: dict[str, Callable[..., Any]] = {
             "hello": _hello, "fetch": _fetch, "join": self._join, "measure": _measure,
@@ -108,7 +112,7 @@ class _Rank:
             answer_one(job, message, calls.get(do) or partial(self._call, do))
 
     def _join(self, _job: Job[Any], rank: int, addresses: Sequence[str], key: str, model: str | None) -> None:
-        """Make rank 0's engine, or follow it to its end."""
+        """Make rank 0's engine, or on another rank follow rank 0 to its end. A Mac alone needs no ring."""
         from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX
         from rdchat.inference.sharding import rank_messages  # noqa: PLC0415
 
@@ -124,7 +128,7 @@ class _Rank:
         Args:
             method: Name of a method of `Engine`.
             job: The parent's request.
-            number: The number of a reply or a benchmark.
+            number: The number of a reply or a benchmark; -1 for a method that has no events.
             arguments: As JSON.
         """
         kinds = kinds_of(method)

@@ -169,7 +169,11 @@ class RanksEngine:
         return self._ranks
 
     def _start(self, address: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool) -> ModelInfo:
-        """Start the processes and load a model; its address may name the Macs that it runs on."""
+        """Start the processes and load a model; its address may name the Macs that it runs on.
+
+        First each process says its versions and a free port. Then each gets the model, if it lacks it, and joins the
+        ring. At last rank 0 loads the model, and the others with it. Each step may fail; then all processes end.
+        """
         self.sleep()
         names, model = ranked_model(address) or ((THIS_MAC,), address)
         ranks = RankProcesses(ring_hosts(names, self._hosts()))

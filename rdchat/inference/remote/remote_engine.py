@@ -208,7 +208,10 @@ class RemoteEngine:
         return PrefixCacheFacts(0, 0, limit_bytes or 0)
 
     def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
-        """Return an estimate: nothing is sent to a server before the person sends it."""
+        """Return an estimate: nothing is sent to a server before the person sends it.
+
+        Since it may be far off, it refuses a chat only from four times the model's context on.
+        """
         _, model, _ = self._model()
         context = model.context_length
         if context == UNKNOWN_LENGTH:
@@ -250,7 +253,8 @@ def _info(server: RemoteServer, model: RemoteModel) -> ModelInfo:
         thinking=model.thinking, trained_for_tools=True, server=server.name, sees=model.sees,
         # Calls come in a field of their own, so the markers are a character that no text has.
         tool_markers=("\0", "\0"),
-        # rdchat's server sends thoughts in a field of their own; what looks like a marker in its text is text.
+        # rdchat's server sends thoughts in a field of their own; what looks like a marker in its text is text. The
+        # empty beginning is that of every marker: each of them counts only as a control token, and none comes.
         token_markers=markers_among([""]) if model.is_rdchat else frozenset(),
     )  # fmt: skip
 
@@ -306,6 +310,7 @@ def chat_request(request: GenerationRequest, model: str, draw: Draw, *, is_rdcha
 def _parts(message: ChatMessage, cap: ImageCap, draw: Draw) -> dict[str, Any]:
     """Return the field `content` of a message with images; empty for others.
 
+    Its parts are the text before the first image, this image, the text between it and the next one, and so on.
     An image is drawn anew, so that what a file has besides the picture, such as a place, is not sent.
     """
     side, detail = _DRAWN[cap]
@@ -321,6 +326,8 @@ def _parts(message: ChatMessage, cap: ImageCap, draw: Draw) -> dict[str, Any]:
 
 def _message(message: ChatMessage, *, is_continued: bool) -> dict[str, Any]:
     """Return a message for the server, without the thoughts in its text: the server knows other markers of thoughts.
+
+    `answer` has the ranges of the text that are the answer; it is None where all of the text is.
 
     Raises:
         ModelError: If the message is to be continued and has nothing but a thought.

@@ -108,7 +108,11 @@ class _Call:
     is_complete: bool = False
 
     def is_other(self, call_id: str, name: str, arguments: str) -> bool:
-        """Return whether a piece that would continue this call begins another one instead."""
+        """Return whether a piece that would continue this call begins another one instead.
+
+        A piece without a name never does. If both have an id, another id does. Otherwise, once this call has arguments,
+        another name does, and so do further arguments behind complete ones.
+        """
         if not name:
             return False
         if call_id and self.call_id:
@@ -140,7 +144,11 @@ class StreamedCalls:
         self._length = 0
 
     def add_piece(self, piece: object) -> None:
-        """Add a piece: the beginning of a call, more of one, or a complete one. Once they are too long, do nothing."""
+        """Add a piece: the beginning of a call, more of one, or a complete one. Once they are too long, do nothing.
+
+        It belongs to the call with its index. Where there is none, a piece without a name may be more of the last call.
+        Otherwise, or if it is of another call (`_Call.is_other`), it begins a call.
+        """
         if self.is_too_long:
             return
         fields: dict[str, Any] = piece if isinstance(piece, dict) else {}
@@ -222,7 +230,8 @@ class RemoteReply:
         self._last_at = 0.0
         # Number of `TokenEvent`s so far.
         self._index = 0
-        # In the text of rdchat's server, what looks like a marker is text.
+        # In the text of rdchat's server, what looks like a marker is text: every marker begins with the empty text, so
+        # each counts only at an offset that is passed to the reader.
         self._markers = markers_among([""]) if is_rdchat else frozenset()
         self._reader = self._new_reader()
 
@@ -293,7 +302,7 @@ class RemoteReply:
         return await anext(self._events, None)
 
     def _take(self, text: str, before: int) -> None:
-        """Make an event of text that follows `before` characters."""
+        """Make an event of text that follows `before` characters; the reader gets the offsets of its markers."""
         self._last_at = time.monotonic()
         number = self._request.request_id
         if not before:
@@ -306,6 +315,10 @@ class RemoteReply:
 
     def _end(self, reason: FinishReason | None) -> None:
         """Make the last event; raise RdchatError for a reply that is not complete.
+
+        One is not complete where the stream ended without a word for why. The text that is added at the end
+        (`trailing`) is, in this order: half a character that waited, the end of an open thought, and the calls that are
+        not valid. The reader knows most of the offsets already; it takes each once.
 
         Args:
             reason: `CANCELLED`, or None where the server ended the reply.
@@ -365,7 +378,8 @@ class _ReceivedReply:
 
         Args:
             event: A chunk of `/v1/chat/completions`.
-            inline: Whether a thought that begins now gets an opening marker.
+            inline: Whether a thought at the very beginning gets an opening marker, as for a message that is continued.
+                Later thoughts always get one.
 
         Raises:
             ModelError: If something in it has a wrong type, or the answer is longer than was asked for.

@@ -121,7 +121,10 @@ def find_server(servers: Iterable[RemoteServer], name: str) -> RemoteServer:
 
 
 def key_of(server: RemoteServer) -> str:
-    """Return the key for a server's address; empty without one. The keychain may ask the person first."""
+    """Return the key for a server's address; empty without one. The keychain may ask the person first.
+
+    The environment variable counts first, then a key that was read or given before, then the keychain.
+    """
     if given := os.environ.get(server.key_variable) or _KEYS.get(server.address):
         return given
     stored = ask_keychain(_SERVICE, "get_password", server.address)

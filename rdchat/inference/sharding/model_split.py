@@ -97,7 +97,8 @@ def check_sum(folder: Path) -> int:
 def _indivisible(make: Callable[[], nn.Module], ranks: int) -> str:
     """Return why tensor parallelism over so many ranks is impossible; empty where it is possible.
 
-    mlx-lm divides a layer's counts of heads without a look at the remainder.
+    mlx-lm divides a layer's counts of heads without a look at the remainder. Of 8 heads, each of three ranks would get
+    2, and two heads would be lost. Two key-value heads over four ranks are no such case: each rank has a copy of one.
     """
     network = make()
     before = _counts(network)

@@ -190,6 +190,7 @@ def load(
         meet(group, waits=False)
         raise
     meet(group)
+    # The network's class keeps it.
     Leader(loaded.network, loaded.hooks, group)
     return loaded
 
@@ -206,8 +207,9 @@ class Leader:
     - the tokens, their positions, and their parents in the tree. These may be lazy, so rank 0 waits for nothing that it
       would not wait for alone.
 
-    All ranks must evaluate the same sums in the same order. So each call's trunk is evaluated at once, whether rank 0
-    uses the result or not, and the message before it. While a prompt is read, rank 0 first waits until the others have
+    All ranks must evaluate the same sums in the same order. So each call's trunk (the network without its output layer;
+    `ModelHooks` records its result) is evaluated at once, whether rank 0 uses the result or not, and the message before
+    it. While a prompt is read, rank 0 first waits until the others have
     the message: else its GPU would wait for a rank that still reads the part before.
 
     Args:
@@ -318,6 +320,7 @@ def run(group: mx.distributed.Group, model: str | None, rest: Callable[[], objec
             if follower is not None:
                 wire_memory()
             continue
+        # `LOAD`, `UNLOAD` and `END` all free the model that was loaded before.
         follower = None
         free_memory()
         if kind is Kind.END:
@@ -372,7 +375,7 @@ class Follower:
                 "Load the model again.",
             )
         if cache is not None and is_tree:
-            # Only the parents matter for the ancestors.
+            # The message ends with the parents. Only they matter for the ancestors: tokens and depths may be anything.
             parents = np.array([*words[-count:]], np.int32)
             ancestors = PrefixTree(parents, parents, parents).ancestors()
             depths = ancestors.sum(axis=1, dtype=np.int32) - 1

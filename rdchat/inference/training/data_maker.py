@@ -46,7 +46,8 @@ _LOOP_LENGTH = 8
 _CALL_TOKENS = 256
 # Conversations of one call that reads hidden states.
 _STATE_SEQUENCES = 4
-# Prompts to try a model with, and how many tokens to write after each; they end in different calls.
+# Prompts to try a model with, how many tokens to write after each, so that they end in different calls, and how many
+# tokens of a prompt one call reads.
 _PROMPTS = [[1, 2, 3], [1, 2, 4, 5, 6, 7, 8], [1, 2, 9, 3, 7], [1, 2, 6, 4]]
 _LIMITS = [3, 5, 2, 4]
 _TRIED_TOKENS = 3
@@ -141,6 +142,7 @@ def write_on(
     generator = BatchGenerator(
         model.network, stop_tokens=stops, completion_batch_size=len(texts), prefill_step_size=_CALL_TOKENS
     )
+    # It numbers them from 0 on: in `_step`, `uid` is the index of a text.
     generator.insert(texts, limits, samplers=[partial(_draw, each) for each in temperatures])
     with closing(generator):
         while _step(generator, texts, starts):
@@ -214,6 +216,7 @@ def _compare(model: LoadedModel) -> tuple[float, float]:
         while responses := generator.next_generated():
             for each in responses:
                 if each.finish_reason:
+                    # The last token was drawn from `logprobs`: these come after the tokens before it.
                     *tokens, _ = each.all_tokens
                     expected = _alone(model, [tokens])
                     errors += row_errors(on_host(each.logprobs[None]), expected)
@@ -297,6 +300,7 @@ class DataMaker:
 
     Attributes:
         model: The target, accepted by `check_batched_decoding`.
+        template: The tokens around a question; see `chat_template`.
         seed_prompt: Draws the seed prompt of a conversation from its number, the passages, and whether it is long.
         shards: The folder to which new shards are added.
         seed: Seed of the training, from 0 to 2**31 - 1.
@@ -331,6 +335,7 @@ class DataMaker:
         # First the target finishes the questions that are only begun.
         begun = [question for question, prompt in zip(questions, prompts, strict=True) if prompt.more_tokens]
         limits = [prompt.more_tokens for prompt in prompts if prompt.more_tokens]
+        # The target may also write on as the template does behind a question.
         ends = template.ends | {template.after[0]}
         for _ in write_on(self.model, begun, limits, [_QUESTION_TEMPERATURE] * len(begun), ends):
             yield 0

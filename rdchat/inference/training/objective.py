@@ -299,6 +299,7 @@ class Objective:
             start, stop = self.windows.span(window)
             states = self.windows.read_states(window)
             self.teacher.fill(start, states[:, : self.rows.shape[1]], self.rows, self.target.curve)
+            # The window's share of the measured states, rounded up.
             share_of_window = -(-_MEASURED_STATES * (stop - start) // len(self.answers))
             measured.append(states[draw.permutation(stop - start)[:share_of_window]])
             held_out = self.roots_between(start, stop, held_out=True)
@@ -343,7 +344,10 @@ class Objective:
         return np.where(inside, self.answers.tokens[ahead], -1).astype(np.int32)
 
     def _ahead(self, roots: Roots) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.bool_]]:
-        """Return (n, steps): the indices after each root, and whether they belong to its answer."""
+        """Return (n, steps): the indices after each root, and whether they belong to its answer.
+
+        Behind the last of all tokens the last index is repeated; it does not belong to the answer then.
+        """
         steps = np.arange(1, self.recipe.steps + 1)
         return np.minimum(np.add.outer(roots, steps), len(self.answers) - 1), steps <= self.answers.left[roots][:, None]
 
@@ -355,6 +359,7 @@ class Objective:
     def accuracy(self) -> tuple[float, ...]:
         """Return the share of correct tokens by position of held-out drafts, where all earlier ones are correct."""
         self.network.eval()
+        # By position: drafts that are correct up to there, and those that are correct before it in answers that go on.
         right, reached = np.zeros((2, self.recipe.steps))
         for roots, inputs in self.held_out_inputs():
             guesses = fetch(mx.argmax(self.features(*inputs) @ self.whitening.rows.T, axis=-1))

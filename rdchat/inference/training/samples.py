@@ -150,7 +150,11 @@ class LogitCurve:
 
     @classmethod
     def measure(cls, model: LoadedModel, embeddings: TargetEmbeddings) -> "LogitCurve":
-        """Measure the curve in one call of the target, with tokens from all of its vocabulary."""
+        """Measure the curve in one call of the target, with tokens from all of its vocabulary.
+
+        Of all products that were measured it keeps some that are evenly spread, each with its logit. A logit that is
+        below one before it, as by rounding, is raised to that.
+        """
         size = model.info.vocabulary_size
         tokens = mx.linspace(0, size - 1, min(_CURVE_TOKENS, size)).astype(mx.int32)
         logits = model.network(tokens[None])[0].astype(mx.float32)

@@ -55,6 +55,9 @@ def texts(name: str) -> dict[str, Any]:
 def seed_prompt(seed: int, number: int, passages: Sequence[str], long: bool, extra: Sequence[str] = ()) -> SeedPrompt:
     """Draw the seed prompt of a conversation; the same arguments give the same prompt.
 
+    Half of them are the person's own questions, where there are some. Of the others the kind is drawn by its share; a
+    kind that needs passages is a question about a topic while there are fewer than two.
+
     Args:
         seed: Seed of the training.
         number: Number of the conversation, from 0.
@@ -118,7 +121,10 @@ def _prompt(draw: random.Random, kind: str, gaps: dict[str, str], *, has_passage
 
 
 def _draw_gaps(draw: random.Random, passages: Sequence[str], joined: int) -> dict[str, str]:
-    """Draw a word for every gap that a pattern may have; a passage is made of `joined` passages."""
+    """Draw a word for every gap that a pattern may have.
+
+    `passage` is made of `joined` passages; `second` is one more, or the last of these where there are no more.
+    """
     tables = texts("seed_prompts")
     name, other = draw.sample(tables["names"], 2)
     drawn = draw.sample(passages, min(joined + 1, len(passages)))
@@ -140,7 +146,10 @@ def _draw_gaps(draw: random.Random, passages: Sequence[str], joined: int) -> dic
 
 
 def foreign_text(draw: random.Random, language: str, max_sentences: int = 2) -> str:
-    """Return sentences in a language ("when has who done what"), some with another clause."""
+    """Return sentences in a language, some with another clause.
+
+    The language's `pattern` puts together a time (`when`), a subject (`who`) and what it did (`what`).
+    """
     grammar = texts("foreign_texts")[language]
     sentences = []
     for _ in range(draw.randint(1, max_sentences)):

@@ -57,6 +57,7 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
     """
     training_order = plain(TrainingOrder, order)
     path = Path(folder)
+    # Seconds in which the training waited for replies; its clock leaves them out.
     held_s = 0.0
     os.nice(_NICENESS)
 

@@ -212,7 +212,10 @@ class TrainingSettings:
 
 
 def make_budget(model: LoadedModel, width: int, settings: TrainingSettings) -> Budget:
-    """Return the budget of a training that fits in memory, measured on a call of one token.
+    """Return the budget of a training that fits in memory.
+
+    A call of one token shows what a token takes in the KV cache. Conversations are decoded before the head is trained,
+    so the larger of the two needs is the limit.
 
     Args:
         model: The target.
@@ -226,6 +229,7 @@ def make_budget(model: LoadedModel, width: int, settings: TrainingSettings) -> B
     total_bytes = total_memory_bytes()
     caches = make_prompt_cache(model.network)
     model.network(mx.array([[0]]), cache=caches)
+    # The caches have room for more tokens than this one: axis 2 is how many.
     token_bytes = sum(array.nbytes // array.shape[2] for layer in caches for array in (layer.keys, layer.values))
     logits_bytes = 3 * 4 * size  # Logits, and log-probabilities of this step and the last.
     sequence_bytes = MAX_SEQUENCE_TOKENS * token_bytes + logits_bytes

@@ -115,13 +115,16 @@ def compare_drafters(model: LoadedModel, new: Path, old: str | None, show: Calla
         show(fraction)
     by_drafter = batched(replies, len(EVERYDAY_PROMPTS))
     columns = [[each.tokens_per_target_call for each in (*own, pooled(own))] for own in by_drafter]
-    # Each prompt is a group of its own.
+    # A column has one number for each prompt and one for all. Each prompt is a group of its own.
     names = (*(prompt.group for prompt in EVERYDAY_PROMPTS), "all")
     return Comparison(tuple(map(ComparedGroup, names, *columns)), name, problem)
 
 
 def pooled(replies: Sequence[Statistics]) -> Statistics:
-    """Return the sums of the counts from which tokens per target call and acceptance follow."""
+    """Return the sums of the counts from which tokens per target call and acceptance follow.
+
+    The first token of a reply does not count, as in `Statistics.tokens_per_target_call`; the sum has one such token.
+    """
 
     def lengths(name: str) -> tuple[int, ...]:
         return tuple(map(sum, zip_longest(*(getattr(reply, name) for reply in replies), fillvalue=0)))
@@ -154,7 +157,11 @@ def _replies(
 
 
 def _old(model: LoadedModel, named: str | None) -> tuple[str, Path | None, str]:
-    """Return the old drafter's name and folder, and why it cannot draft; an empty name without one."""
+    """Return the old drafter's name and folder, and why it cannot draft.
+
+    There are three cases: a name, a folder and no reason; a reason, the name that was given, and no folder, where
+    it cannot be used; nothing at all where no drafter was named and none is installed for the model.
+    """
     try:
         binding = TargetBinding.for_model(model.info)
         folder = resolve_drafter(named) if named is not None else search_drafters(binding.hash).folder
@@ -207,6 +214,7 @@ class DrafterTraining:
         except (RdchatError, MemoryError):
             raise
         except Exception as error:
+            # Only a training that was resumed reads old data, which may be damaged.
             if not self._plan.resumed:
                 raise
             _LOG.exception("A training could not continue")

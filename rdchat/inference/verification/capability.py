@@ -103,7 +103,10 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
 
 
 def use_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int, known: Capability) -> None:
-    """Leave the hooks as `check_capability` did when it found this; nothing is evaluated."""
+    """Leave the hooks as `check_capability` did when it found this.
+
+    The call shows them the width of the trunk's output; nothing is evaluated.
+    """
     network(mx.array([[0]]), cache=KVCache(network).layers)
     hooks.leave_out_logits(vocabulary_size)
     hooks.states.recorded = known.kind in {DraftKind.TREE, DraftKind.CHAIN}
@@ -145,6 +148,13 @@ class _Errors(defaultdict[str, list[float]]):
 class _Trial:
     """One input: a prompt, a chain, and a tree of the same tokens.
 
+    Args:
+        network: The model.
+        hooks: Its hooks.
+        vocabulary_size: Columns of its logits.
+        number: How many inputs were tried before; each has tokens of its own.
+        shape: Index of the tree in `_SHAPES`: how many inputs have shown trees so far.
+
     Attributes:
         errors: Those of this input.
         has_state: Whether the model has recurrent or convolutional state.
@@ -172,19 +182,21 @@ class _Trial:
         self._fork = int(np.argmax(self._tree.parents != self._chain.parents))
 
     def try_chain(self) -> None:
-        """Verify the chain."""
+        """Verify the chain, and compute through stock caches what the tree's rows must be."""
         chain = self._one_by_one()
         # What a tree's first branch must give, and what its other branches must give.
         self._along_chain = chain
         cache = self._read()
         rows = self._packed(cache, self._chain, path=[0, 1, 2] if self.has_state else None)
         self.errors["chain"] = row_errors(rows, chain)
+        # For each leaf of another branch, the rows of all nodes on its path.
         by_node = np.zeros_like(chain)
         for leaf in {*range(self._fork, _ROWS)}.difference(self._tree.parents.tolist()):
             by_node[self._paths[leaf]] = self._along(self._tokens[self._paths[leaf]])
         self._along_others = by_node[self._fork :]
         self.errors["before"] = row_errors(chain[self._fork :], self._along_others)
         if self.has_state:
+            # Three rows of the chain were committed, so the tokens after them follow.
             self.errors["commit"] = row_errors(on_host(self._fed(cache.layers, self._tokens[3:])), chain[3:])
 
     def try_stock(self) -> None:
@@ -210,7 +222,8 @@ class _Trial:
 
     def try_far(self) -> None:
         """Verify the tree with its second branch at positions on both sides of `_FAR`."""
-        # The nodes 5 and 7 lie before the border by depth, and behind it in packed order.
+        # The nodes 5 and 7 lie before the border by depth, and behind it in packed order. They are the nodes 3 and 4 of
+        # their branch, to which three tokens are added, so that both calls have as many rows.
         start = _FAR - _PROMPT - 5
         path = self._paths[-1]
         branch = PrefixTree.from_tokens(self._tokens[[*path, 2, 3, 6]], self._chain.parents)
@@ -269,7 +282,11 @@ def on_host(array: mx.array) -> _Rows:
 
 
 def _judge(trial: _Trial) -> Capability:
-    """Return what one input shows."""
+    """Return what one input shows.
+
+    Trees, if the tree's rows are right and, with recurrent state, a part of the chain can be committed. Otherwise
+    chains, if their rows are right; they are fed again where a part cannot be committed. Otherwise no drafts.
+    """
     trial.try_chain()
     errors = trial.errors
     reason = _STATE

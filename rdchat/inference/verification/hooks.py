@@ -148,6 +148,11 @@ class ModelHooks:
             self.hidden = hidden
 
     def _give_positions(self, module: nn.Module) -> None:
+        """Have a rope module turn each packed token by its own position.
+
+        Other inputs than (1, heads, packed tokens, width) are turned as before.
+        """
+
         def call(plain: Callable[..., Any], x: mx.array, *arguments: Any, **options: Any) -> Any:
             if self.depths is None or x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != self.depths.shape[0]:
                 return plain(x, *arguments, **options)
@@ -211,11 +216,12 @@ class _Form(NamedTuple):
         rows: Names of the parameters with a row for each token.
         state: Name of the parameter with the state before them.
         axis: Axis of the rows, in these and in the output.
-        along_paths: Whether a tree's rows are computed along its paths, if not by `sums`.
+        along_paths: Whether a tree's rows are computed along its paths, unless `sums` gives the outputs. If not,
+            the recurrence is Mamba-2's, and `state_space_sums` gives them.
         sums: Computes a tree's outputs in another way; see `StateRound.recur`.
         state_after: Computes the state after several rows; None where the recurrence itself does so in one launch.
-        inside: Where the recurrence computes these parameters from its own: the functions of its file that it calls
-            one of with them.
+        inside: Names of functions of the recurrence's file, where it first computes the parameters above from its own
+            and then calls one of these functions with them. Empty where they are its own parameters.
     """
 
     rows: tuple[str, ...]
@@ -307,7 +313,7 @@ class _StateLayer:
         return {name: self._with_rounds(plain, _FORMS[plain.__name__]) for name, plain in known.items()}
 
     def _with_rounds(self, plain: FunctionType, form: _Form) -> Callable[..., Any]:
-        """Return a recurrence of mlx-lm with rounds."""
+        """Return a recurrence of mlx-lm with rounds: itself wrapped, or a copy whose functions `inside` are."""
         if not form.inside:
             return self._wrapped(plain, form)
         return with_globals(plain, {name: self._wrapped(plain.__globals__[name], form) for name in form.inside})

@@ -72,14 +72,20 @@ class KVCache:
         self._mark = 0, list[list[Any]]()
 
     def mark_prompt(self) -> None:
-        """Remember the state after the present tokens, so that `trim_to` can go back. After `evaluate`."""
+        """Remember the state after the present tokens, so that `trim_to` can go back. After `evaluate`.
+
+        It does so only where some layer has state, all other layers have all rows, and no other rank has a part.
+        """
         kinds = [isinstance(each, RoundArraysCache) or has_all_rows(each) for each in self._leaves]
         if self.has_state and not self._mirror and all(kinds):
             states = [list(each.cache) for each in self._leaves if isinstance(each, RoundArraysCache)]
             self._mark = len(self.tokens), states
 
     def reach(self, length: int) -> int:
-        """Return how many tokens, at most `length`, `trim_to` can keep."""
+        """Return how many tokens, at most `length`, `trim_to` can keep.
+
+        That is `length` itself, or else the marked number of tokens if it is not above `length`, or else none.
+        """
         position = self._mark[0]
         return length if self.can_trim_to(length) else position if position <= length else 0
 
@@ -120,7 +126,10 @@ class KVCache:
                 cache.buffer.first = position
 
     def can_trim_to(self, length: int) -> bool:
-        """Return whether `trim_to` can keep the first `length` tokens."""
+        """Return whether `trim_to` can keep the first `length` tokens.
+
+        With recurrent state it can keep all of them, or as many as were marked.
+        """
         surplus = len(self.tokens) - length
         if surplus <= 0:
             return True
@@ -297,7 +306,10 @@ class KVCache:
             self._mirror(operation, self.layers, arguments, tree)
 
     def repeat(self, operation: Operation, arguments: Sequence[int]) -> None:
-        """Carry out an operation that another rank's cache reported."""
+        """Carry out an operation that another rank's cache reported.
+
+        A round opens without its tree here; `Follower` opens it again with the tree that the next call brings.
+        """
         if operation is Operation.CLOSE_ROUND:
             self.close_round([*arguments])
         else:

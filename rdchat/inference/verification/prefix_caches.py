@@ -80,6 +80,9 @@ class PrefixCaches:
     def take_cache(self, prompt: list[int], owner: str, images: Sequence[ImageSpan] = ()) -> KVCache:
         """Return the cache of a reply, which holds a proper prefix of its prompt; no other reply gets it meanwhile.
 
+        In this order: choose a cache, put aside the rows that the prompt does not share, trim them, put back rows
+        that other replies put aside, and drop others until the rest is within the limit with this one.
+
         Args:
             prompt: Token ids, at least one.
             owner: Only caches of this owner are looked at; see `GenerationRequest.partition`.

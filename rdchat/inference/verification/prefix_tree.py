@@ -28,6 +28,7 @@ class PrefixTree:
     @classmethod
     def from_tokens(cls, tokens: npt.ArrayLike, parents: npt.ArrayLike) -> "PrefixTree":
         """Return the tree of token ids, (nodes,), with these parents, (nodes,); -1 for the root."""
+        # The parents stand for the depths until these are counted.
         tree = cls(*(np.array(values, np.int32) for values in (tokens, parents, parents)))
         return replace(tree, depths=tree.ancestors().sum(axis=1, dtype=np.int32) - 1)
 

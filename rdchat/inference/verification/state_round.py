@@ -109,7 +109,8 @@ class _Accepted:
         count: Number of rows.
         last: In a tree the last node; in a chain 0.
         path: In a tree the path of that node; in a chain 0.
-        start: First input of the window that follows the rows.
+        start: First input of the window that follows the rows. A chain's inputs are in one run, so it is the number of
+            rows; a tree's node has its own inputs, the node's last, so it is 1.
     """
 
     count: int
@@ -203,6 +204,9 @@ class StateRound:
         sums: Sums | None = None,
     ) -> tuple[mx.array, mx.array]:
         """Return the outputs, (1, rows, ...), and the state that a recurrence makes of rows, and record its inputs.
+
+        A single row is computed as without a round. Several are computed by `sums` where that gives outputs, else as a
+        chain in order, or a tree along its paths.
 
         In a tree, and with sums, the state is a placeholder: `after_rows` computes that of the accepted rows.
 

@@ -69,7 +69,11 @@ class PrefillPace:
         self._unstopped = 0
 
     def record_time(self, tokens: int, seconds: float) -> None:
-        """Record the time of a chunk. One shorter than `chunk`, as at a prompt's end, can only shorten the next."""
+        """Record the time of a chunk, and choose the next one's size.
+
+        A slow one halves it until its time would be right, a quick one doubles it. A chunk shorter than `chunk`, as at
+        a prompt's end, can only shorten the next.
+        """
         self._unstopped += 1
         if self._unstopped % _RECOVERS == 0:
             self._share = min(2 * self._share, 1.0)
@@ -278,7 +282,7 @@ class LoadedModel:
 
     @property
     def capability(self) -> Capability:
-        """What the model can verify in one call; checked at first use, in some 55 calls of the model."""
+        """What the model can verify in one call; tried at first use, which takes time: see `check_capability`."""
         return self.try_out()
 
     @property
@@ -349,6 +353,9 @@ class LoadedModel:
 
 def _bytes_of(tokenizer: Any, token_id: int, text: str) -> bytes:
     """Return the bytes of a token that has a part of a character: of a byte-level tokenizer, or a byte such as <0xE2>.
+
+    A byte-level tokenizer spells each byte as one character; a token with another character is not its own, and `text`
+    counts.
 
     Args:
         tokenizer: One of transformers'.

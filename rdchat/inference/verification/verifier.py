@@ -85,7 +85,7 @@ class PackedTree:
             reached = 2 * reached
         # A node's number is the sum, over the nodes of its path, of 1 and the sizes of the likelier siblings' subtrees.
         steps = mx.sum(_steps(parents, scores, nodes, mx.sum(paths, axis=0)), axis=1, keepdims=True)
-        # The order has an old index for each new one.
+        # The order has an old index for each new one; `argsort` of it has a new index for each old one.
         order = mx.argsort((paths @ steps)[:, 0])
         paths = paths[order[:, None], order[None]]
         moved = mx.argsort(order)[parents[order]]
@@ -122,6 +122,7 @@ class PackedTree:
         is_leaf = (mx.sum(paths, axis=0) == 1).astype(mx.int32)
         passed = mx.cumsum(is_leaf)
         last = mx.argmax(passed >= limit)
+        # For each node, the node whose values it gets: itself up to the last leaf, then that leaf.
         source = mx.where(passed - is_leaf < limit, nodes, last.astype(mx.int32))
         repeated = (paths[last] & (nodes != last)) | (nodes[:, None] == nodes)
         return replace(
@@ -207,7 +208,9 @@ def _steps(parents: mx.array, scores: mx.array, nodes: mx.array, sizes: mx.array
 
 @partial(mx.compile, shapeless=False)
 def _numbered(parents: mx.array, rows: mx.array, nodes: mx.array) -> tuple[mx.array, mx.array]:
-    """Return parents and depths, both (nodes,) int32; a node that is not behind its parent gets a wrong depth.
+    """Return parents and depths, both (nodes,) int32.
+
+    A node that is not behind its parent gets a wrong depth, by which `PrefixTree.is_sound` finds it.
 
     Args:
         parents: (nodes,) the numbers of the parents.
@@ -300,6 +303,7 @@ class Verifier:
             tokens: The tokens along the path, root first.
             path: Their node indices.
         """
+        # The pending tokens were fed as the first rows of the call, before the nodes.
         pending = len(self._pending)
         rows = [*range(pending), *(pending + node for node in path)]
         if len(rows) < self._fed and not self._cache.can_commit_part:

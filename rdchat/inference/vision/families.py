@@ -140,7 +140,12 @@ class Family:
             raise ModelError("The model's config.json has no size for images.", REFETCH_HINT) from error
 
     def unfollowed(self, folder: Path) -> list[str]:
-        """Return the names of settings of a folder that change rows in a way that rdchat does not follow."""
+        """Return the names of settings of a folder that change rows in a way that rdchat does not follow.
+
+        They are those whose value is not among `assumed`, and `size` where it lacks a name that `Family.size` wants and
+        the older setting is not there either. Where a setting stands in several places, the rope's counts, then the
+        processor's, then the tower's, then config.json's.
+        """
         config = read_config(folder)
         tower = config["vision_config"]
         rope = tower.get("rope_scaling") or tower.get("rope_parameters")
@@ -197,6 +202,8 @@ class Vision(NamedTuple):
 def vision_of(folder: Path) -> Vision:
     """Return what a model folder has to see with: its own tower, or else the one that was fetched for it.
 
+    A fetched one counts only where the folder states vision and has no tensor of a tower.
+
     Raises:
         ModelError: If it is not a model folder, or is damaged.
     """
@@ -210,7 +217,12 @@ def vision_of(folder: Path) -> Vision:
 
 
 def _vision_in(folder: Path) -> Vision:
-    """Return the vision tower of a folder, or the reason why it has none; errors are those of `vision_of`."""
+    """Return the vision tower of a folder, or the reason why it has none; errors are those of `vision_of`.
+
+    The reason may be that the folder has no tower, that its tensors are of no known family or are packed in an unknown
+    way, that mlx-lm's module takes no images, or that a setting is not followed. It is empty where there is a tower,
+    and for a model without vision.
+    """
     config = read_config(folder)
     if not isinstance(config.get("vision_config"), Mapping):
         return Vision(None, {}, reason=NO_VISION if states_vision(config) else "")

@@ -61,6 +61,7 @@ def with_images(
             # The tokens of each run: a row, where a token of text ends it, or a tile.
             for count in [columns] * rows if family.breaks else [rows * columns]:
                 start = at
+                # If there is none, the tokens at `at` do not fit.
                 with suppress(ValueError):
                     start = changed.index(token, at)
                 at = start + count
@@ -95,6 +96,7 @@ def positions_by_axis(spans: Sequence[ImageSpan], start: int, end: int) -> npt.N
             row, column = np.divmod(inside - span.start, span.columns)
             first = span.start + shift_before(spans, span.start)
             axes[:, inside - start] = first + np.stack([0 * row, row, column])
+            # The text behind the image goes on after the image's largest position.
             axes[:, span.end - start :] += span.shift
     return axes
 

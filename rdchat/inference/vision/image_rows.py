@@ -125,6 +125,7 @@ def _axes(sections: Sequence[int], dims: int, width: int, *, interleaved: bool) 
     """
     frequency = np.arange(width) % (dims // 2)
     if not interleaved:
+        # The search gives 3 for those behind all sections, which do not turn.
         return mx.array(np.searchsorted(np.cumsum(sections), frequency, "right") % 3)
     axis = np.zeros(width, np.int32)
     for number in (1, 2):
@@ -225,7 +226,8 @@ class ImageRows:
         tower = TOWERS[self._family.tower]
         layout = image.layout
         patches = image.patches
-        # All tokens have the same number of patches.
+        # Four axes are tiles of pixels. Otherwise the patches of all tiles follow one another, and all tokens have the
+        # same number of patches.
         ends = np.cumsum([math.prod(grid) for grid in layout.grids]) * (len(patches) // layout.pixel_tokens)
         tiles = patches if patches.ndim == 4 else np.split(patches, ends[:-1])
         seen = _joined(
@@ -333,6 +335,8 @@ class SeenPrompt:
         rows = (self.image.rows[at] / mx.array(self.scale, text.dtype)).astype(text.dtype)
         deep = tuple(mx.where(is_image, each[at], 0.0).astype(text.dtype) for each in self.image.deep)
         positions = mx.array(positions_by_axis(self.spans, start, end)) if self.by_axis else None
+        # The search numbers the spans from 1, and `blocks` has them from 0, with -1 for text. All spans of a model are
+        # bidirectional, or none is.
         image = np.searchsorted([span.start for span in self.spans], np.arange(start, end), "right")
         blocks = mx.array(np.where(inside, image, 0) - 1) if self.spans[0].bidirectional else None
         return CallRows(mx.where(is_image, rows, text)[None], positions, deep, blocks)
@@ -385,7 +389,11 @@ class TowerInput:
         start: int,
         stage: StageTimer = untimed,
     ) -> Iterator[tuple[int, Feed | None]]:
-        """See `ImageInput`."""
+        """See `ImageInput`.
+
+        Images that end before `start` are left out. For the others the rows are found or computed, one image after the
+        other; then `feed` puts them into the calls.
+        """
         images = self._images(request)
         cap = request.image_cap
         pixels = [index for index, token in enumerate(ids) if token < 0]

@@ -36,7 +36,7 @@ _CHOOSE = f"Choose an image of up to {MAX_BYTES // 10**6} MB, or check its path 
 _SAVE_SMALLER = "Save a smaller copy of it."
 # What a profile calls its colours, and Pillow's mode of them.
 _SPACES = {"GRAY": "L", "RGB ": "RGB", "CMYK": "CMYK"}
-# Largest numbers of usual grey images with 32 bits; the first is of floats alone.
+# The largest number in usual grey images with 32 bits is one of these; 1.0 only where the numbers are floats.
 _USUAL_RANGES = (1.0, 255.0, 65535.0)
 
 
@@ -83,9 +83,9 @@ def prepare(
 
     Args:
         _job: Not used.
-        path: See `check_image`.
-        name: See `check_image`.
-        out: See `check_image`.
+        path: See `look`.
+        name: See `look`.
+        out: See `look`.
         processor: A key of `PROCESSORS`.
         settings: See `Processor`.
         max_tokens: See `Processor`.
@@ -143,6 +143,7 @@ def _decode(data: bytes, name: str) -> _Picture:
             raise ImageRefusedError(f"{name} is a HEIC image, which {reader}.", _SAVE_AGAIN) from error
         kind = "HEIC"
     pixels = np.asarray(decoded(data, name))
+    # Opened once more, for the format and the note: `decoded` returns pixels alone.
     opened = _opened(data, name)
     # MPO is JPEG with more pictures.
     kind = kind or _NAMES.get(str(opened.format), "JPEG")
@@ -222,7 +223,11 @@ def _turned(image: Image.Image) -> Image.Image:
 
 
 def _over_white(image: Image.Image) -> Image.Image:
-    """Return an image in sRGB without alpha."""
+    """Return an image in sRGB without alpha.
+
+    First it is brought to 8 bits and a mode of colours that profiles know, and its alpha is taken out; then its colours
+    are converted; then it is laid over white where it had alpha.
+    """
     profile = image.info.get("icc_profile")
     alpha = None
     if image.mode in {"I", "F"} or image.mode.startswith("I;16"):

@@ -49,6 +49,7 @@ def read_rows(keep: CacheFolder, key: str, shape: tuple[int, int], number: int) 
         os.utime(path.parent)
     except (ModelError, OSError):
         return None
+    # The type is not known: the file is right if it is what `write_rows` makes of its data in one of the types.
     for name, dtype in _TYPES.items():
         data = raw[-count * dtype.size :]
         if raw == _header(path, name, [shape] * number, data) + data:

@@ -101,7 +101,8 @@ class ChatCompletions(OpenAIInterface):
     def _effort(self, fields: Fields) -> str:
         """Read how much to think from two other fields.
 
-        GLM, DeepSeek and Kimi have `thinking` (`{"type": "enabled"}`), and OpenRouter has `reasoning`.
+        GLM, DeepSeek and Kimi have `thinking` (`{"type": "enabled"}`), and OpenRouter has `reasoning`. "disabled" in
+        either is "none"; otherwise an effort in `reasoning` counts, and "enabled" without one is "on".
         """
         thinking = fields.part("thinking")
         reasoning = fields.part("reasoning")

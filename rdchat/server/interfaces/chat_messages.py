@@ -130,7 +130,10 @@ def _cap_of(part: Mapping[str, Any], name: str) -> ImageCap:
 
 
 def message_of(role: Role, content: Any, name: str, *, strict: bool) -> ChatMessage:
-    """Return a message whose content is a text or a list of parts; see `joined_parts`."""
+    """Return a message whose content is a text, a part, or a list of parts; see `joined_parts`.
+
+    Other JSON is an error if `strict`, and otherwise written out as a text.
+    """
     if isinstance(content, str):
         return ChatMessage(role, content)
     if isinstance(content, dict) and not content.keys().isdisjoint(("text", "image_url")):
@@ -174,6 +177,9 @@ def joined_parts(role: Role, parts: Iterable[tuple[str, Any]], name: str, *, str
 
 def part_text(given: Any, name: str, *, strict: bool) -> str:
     """Return the text of a part of a message.
+
+    In this order: a text is itself. JSON of a tool that is no part is written out, unless it has a file in it. A part
+    gives the texts inside it. A part of a text type may be empty. What is left is a file, or a part without text.
 
     Args:
         given: The part, or a text in its place.
@@ -267,7 +273,10 @@ def _texts(value: Any, in_file: bool = False) -> Iterator[str]:
 
 
 def _holds_text(field: str, value: Any, kind: str, in_file: bool) -> bool:
-    """Return whether a field of an object of a type may hold text, at any depth."""
+    """Return whether a field of an object of a type may hold text, at any depth.
+
+    Fields that never have text are left out; so are texts that are the data of a file, or say where it is.
+    """
     if field == "data":
         # Of any other type it is bytes: a picture, or an encrypted thought.
         return kind == "text"

@@ -198,6 +198,9 @@ def _added(
 def read_answer(tools: Tools, choice: object, shape: AnswerShape | None) -> dict[str, Any]:
     """Return the tools that the model may or must call and the shape of its answer, as fields of `ReplyRequest`.
 
+    With `none` it gets no tools. With `auto` it may call one, and an answer's format allows calls beside it. Where it
+    must call one, the format is that of a call alone.
+
     Args:
         tools: Those of the request.
         choice: `tool_choice`, as OpenAI's or Anthropic's clients write it.
@@ -247,7 +250,8 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
     refusal: ApiError | None = None
     # The schemas of the JSON that the model may write.
     forms = list[dict[str, Any]]()
-    # By tool, the schema with which its arguments are checked at the end; True for no check.
+    # By tool, the schema with which its arguments are checked at the end; True for no check. An answer that is no call
+    # has the empty name: `{"search": {"type": "object", ...}, "": {...}}`.
     checked = dict[str, Any]()
     for tool in tools:
         name = tool["function"]["name"]

@@ -45,7 +45,10 @@ class Interface(Protocol):
     ping: str
 
     def read_request(self, fields: Fields) -> ReplyRequest:
-        """Read a request; raises ApiError."""
+        """Read a request; raises ApiError.
+
+        `ignored` is read last (`Fields.unread`): what nothing has read by then has no effect.
+        """
 
     def format(self, request: ReplyRequest, model: str, reply_id: str) -> ReplyFormat:
         """Return what writes the replies to a request; `model` is the name of the one that answers."""

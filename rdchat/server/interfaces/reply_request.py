@@ -284,6 +284,7 @@ class ReplyParts:
                     self._thought_ranges.append((self._length, self._length + len(piece.text)))
                 self._length += len(piece.text)
                 if piece.is_mark:
+                    # The mark that opens the first thought ends none.
                     self._thought_ended = bool(self._sent_thought + thought)
                 elif piece.is_thought:
                     # Two thoughts are one text for a client.
@@ -310,7 +311,10 @@ class ReplyParts:
         return self._choice.tokens[self._sent_tokens : count]
 
     def _finish(self, end: ReplyEnd, thought: str, answer: str) -> Part:
-        """Return the complete reply and its last text: `thought` and `answer` of the last events, and what is left."""
+        """Return the complete reply and its last text: `thought` and `answer` of the last events, and what is left.
+
+        Both count as sent already (`_sent_thought`, `_sent_answer`), so `_rest` is what comes after them.
+        """
         choice = self._choice
         parts = end.told
         choice.end = end
@@ -379,7 +383,7 @@ def read_common(fields: Fields, stop_field: str) -> dict[str, Any]:
     for name in ("messages", "input"):
         fields.ignored += notes_in(fields.values.get(name), name)
     seed = fields.read_integer("seed", -(2**63), 2**64 - 1)
-    # As vLLM and Qwen's API name it; the first one counts.
+    # As vLLM and Qwen's API name it; the first one that is there counts, and -1 is no limit.
     limits = [fields.read_integer(name, -1, MAX_TOKENS) for name in ("thinking_token_budget", "thinking_budget")]
     return {
         "model": fields.read_text("model", ""),

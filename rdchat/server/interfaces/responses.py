@@ -291,6 +291,7 @@ class Responses(OpenAIInterface):
         fields.refuse(why, "previous_response_id", "conversation")
         fields.refuse("rdchat answers at once.", "background")
         fields.refuse("rdchat has no stored prompts; send the text.", "prompt")
+        # No response is stored, so `store: true` has no effect. Items are kept in memory unless it is `store: false`.
         if fields.flag("store"):
             fields.ignored.append("store")
         reasoning = fields.part("reasoning")
