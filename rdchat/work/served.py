@@ -1,7 +1,10 @@
 """The child's side of a watched child process: reads the parent's requests, and answers them.
 
 A child calls `serve` or `serve_together` with its functions. The parent's side is `work.child_process`, which uses the
-same messages: four bytes of length, big-endian, then a JSON object.
+same messages: four bytes of length, big-endian, then a JSON object. The parent sends
+`{"id": 1, "do": "read", "arguments": {...}, "seconds": 10}`, `{"cancel": 1}` or `{"hold": 1, "on": true}`, and gets
+`{"ready": true}` once, `{"id": 1, "progress": ...}` any number of times, and last `{"id": 1, "result": ...}`, or
+`"error"` or `"cancelled"` in place of the result.
 """
 
 import asyncio
@@ -104,7 +107,11 @@ class ParentLink:
             yield request
 
     def _read(self) -> None:
-        """Take the parent's messages until it closes the pipe, then end this process; on a thread of its own."""
+        """Take the parent's messages until it closes the pipe, then end this process; on a thread of its own.
+
+        Without grace or running requests it ends at once. Otherwise the requests are cancelled and `requests` ends,
+        after which `serve` ends the process; this thread does so when the grace has passed.
+        """
         try:
             while (message := read_message(self._source)) is not None:
                 self._receive(message)
@@ -163,7 +170,7 @@ def serve(
     grace_s: float = 0.0,
     logs: bool = False,
 ) -> int:
-    """Answer the parent's requests one after another; return the exit status when the parent is gone.
+    """Answer the parent's requests one after another until the parent is gone; never returns, as the process ends.
 
     Args:
         calls: By name. Each gets its `Job` and the request's arguments, and returns JSON.
@@ -185,7 +192,7 @@ async def serve_together(
 ) -> None:
     """Answer the parent's requests concurrently on one event loop until the parent is gone; never returns.
 
-    Cancelling a request cancels its task; the result of its call is then the answer.
+    Cancelling a request cancels its task. The answer is then `"cancelled"`, or what its call returns all the same.
 
     Args:
         calls: As in `serve`; each returns an awaitable.

@@ -71,7 +71,10 @@ class SidebarRows(QStringListModel):
         self.in_trash = False
 
     def set_rows(self, rows: Listing) -> bool:
-        """Show these rows; return False if they stand in the same places as before, so that the view stays there."""
+        """Show these rows; return False if they stand in the same places as before, so that the view stays there.
+
+        `Listing.shape` has all that decides the places, except the order of chats within a part of the list.
+        """
         before = self._rows
         self._rows = rows
         if rows.shape != before.shape:
@@ -142,7 +145,10 @@ def _title(row: Row) -> str:
 
 
 def _spoken(row: Row) -> str:
-    """Return a row's text for screen readers."""
+    """Return a row's text for screen readers: `Work, folder, expanded, 3 chats`, `Bread, pinned`, `Today, section`.
+
+    The section of the folders is read as `Folders` alone.
+    """
     if isinstance(row, FolderRow):
         state = "expanded" if row.folder.expanded else "collapsed"
         return f"{row.folder.name}, folder, {state}, {counted(row.chats, 'chat')}"
@@ -242,7 +248,10 @@ class RowPainter(QStyledItemDelegate):
         return _SIGN + TIGHT
 
     def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, bold: bool) -> None:
-        """Draw a chat's title; in search results with its place and snippet, in the Trash with how long it stays."""
+        """Draw a chat's title; in the Trash, how long it stays is below, in search results the snippet.
+
+        At the right of a search result is its location, `Archive` or its folder; a chat without one has its date there.
+        """
         chat = row.conversation
         # A chat in a folder begins below the folder's name; see `_paint_folder`.
         inside = SMALL + 2 if not row.depth else TIGHT + _ARROW + TIGHT + (row.depth - 1) * _INDENT + _ICON + SMALL - 2

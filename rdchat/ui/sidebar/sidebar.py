@@ -124,7 +124,11 @@ def trash_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
 
 
 def result_text(answer: SearchAnswer | None) -> str:
-    """Return how many chats a search found; None while it runs."""
+    """Return how many chats a search found, such as `3 chats found` or `Newest 200 of more than 1,000 found`.
+
+    Args:
+        answer: The answer to what is searched now; None while the search runs.
+    """
     if answer is None:
         return "Searching…"
     if len(answer.hits) < answer.total:
@@ -145,7 +149,7 @@ class Sidebar(Ground):
         self._chats = chats
         # Whether the list is shown again when the editor of a title closes.
         self._refresh_waits = False
-        # The open chat, if it is in the list: the list scrolls there when it comes.
+        # The open chat at the last `mark_open`, if it was in the list: only a chat that is new there is scrolled to.
         self._open: int | None = None
         self.row_actions = RowActions(chats, self.rename, self)
         self.list = SidebarListView(theme, self.row_actions)
@@ -211,6 +215,7 @@ class Sidebar(Ground):
             matcher = WordMatcher(search)
         self.list.show_rows(rows, matcher, in_trash=in_trash)
         self.mark_open()
+        # The last answer may be that to an earlier search.
         answered = chats.answer is not None and chats.answer.query == chats.query
         result = result_text(chats.answer if answered else None)
         self.header_text.setText(result if searching else chats.location.capitalize())
@@ -256,7 +261,11 @@ class Sidebar(Ground):
         self._chats.show_location(location)
 
     def rename(self, key: Key) -> None:
-        """Open the editor of a title; list the chat first if it is not listed."""
+        """Open the editor of a title; list the chat first if it is not listed.
+
+        Args:
+            key: The kind and the id of the row, such as `("chat", 12)`.
+        """
         if key[0] == "chat" and self.list.rows.index_of(key) is None and isinstance(key[1], int):
             self._list_chat(key[1])
         self.list.rename(key)

@@ -1,8 +1,9 @@
 """The speed panel's section of draft settings: the mode, the drafter, sizes, and why a mode cannot run.
 
-`DraftControls` shows the settings of `DraftControl` and passes each change to it. Its fields are "calm": the wheel
-scrolls the panel under them and changes a value only in a field that has the focus. `add_models` also fills the menus
-of models in the window's header and in the settings.
+`DraftControls` shows the settings of `DraftControl` and passes each change to it. Two boxes show the mode: the upper
+one offers Auto, Off and the present mode; `Draft with`, in the advanced settings, offers the fastest, which is Auto,
+and each fixed drafter. The fields are "calm": the wheel scrolls the panel under them and changes a value only in a
+field that has the focus. `add_models` also fills the menus of models in the window's header and in the settings.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -284,7 +285,8 @@ class DraftControls(Section):
     def __init__(self, drafting: DraftControl, theme: Theme) -> None:
         super().__init__(theme, "Drafting")
         self._drafting = drafting
-        # What the automatic mode does or did in a reply, and the figures behind that, for the tooltip.
+        # What the automatic mode does or did in a reply, shown in place of its explanation; and, for the tooltip, the
+        # figures behind that.
         self._auto_note = ""
         self._auto_figures = ""
         self._build_mode()
@@ -413,7 +415,10 @@ class DraftControls(Section):
         self.applies.show_text(f"Applies {applies}." if applies else "")
 
     def show_reply(self, statistics: Statistics, writing: bool) -> None:
-        """Show what the automatic mode does in the reply that is being written, or did in the last one."""
+        """Show what the automatic mode does in the reply that is being written, or did in the last one.
+
+        A reply that was not written in mode Auto has no `choice`: then the mode is explained as usual.
+        """
         choice = statistics.choice if writing or statistics.generated_tokens else None
         self._auto_note = ""
         self._auto_figures = ""
@@ -428,7 +433,11 @@ class DraftControls(Section):
         self._explain()
 
     def _note_choice(self, choice: AutoChoice, settled: bool) -> None:
-        """Note what the automatic mode does now; a settled reply has a measured speed, others an expected one."""
+        """Note what the automatic mode does now.
+
+        The reason of the choice names an expected speed. It is left out once the reply is settled, since the panel
+        shows the measured speed then.
+        """
         mode = Mode(choice.mode)
         if mode is Mode.OFF:
             self._auto_note = choice.words
@@ -452,7 +461,11 @@ class DraftControls(Section):
         set_tip(self.explanation, self._auto_figures if mode is Mode.AUTO else "")
 
     def _problem(self, mode: Mode, option: ModeOption | None) -> tuple[str, bool]:
-        """Return a note about the mode, and whether the mode cannot run."""
+        """Return a note about the mode, and whether it is a problem; otherwise the note is muted.
+
+        The first of these that there is: that the engine still checks the mode; why the mode cannot run; why the last
+        reply was not drafted to its end; what limits the mode.
+        """
         problem = self._drafting.problem(mode)
         if self._drafting.checking and (option is None or problem):
             return "Checking whether this works here…", False
@@ -471,7 +484,8 @@ class DraftControls(Section):
 def _own_drafter(option: ModeOption | None) -> str:
     """Return the drafter picker's text if none is chosen: whether the model has a drafter of its own.
 
-    `option` is that of the mode with a drafter head; None where it is not known.
+    `option` is that of the mode with a drafter head; None where it is not known. A drafter that may not have been made
+    for this model only "fits" it.
     """
     if option is None:
         return "The model's own"

@@ -98,6 +98,7 @@ def _per_step(statistics: Statistics, total: int) -> str:
 
 
 def _plain_speed(statistics: Statistics) -> str:
+    """Return the speed without drafting: the reply's own if it has no drafts, else the measured one with its error."""
     plain = statistics.plain_tps
     error = statistics.speedup_error
     if statistics.target_calls and statistics.settled and not statistics.rounds:
@@ -110,6 +111,7 @@ def _plain_speed(statistics: Statistics) -> str:
 
 
 def _speedup(statistics: Statistics) -> str:
+    """Return the speed-up: its range on a busy computer, words where it is about 1, else the ratio; or a dash."""
     if statistics.speedup is None or statistics.speedup_range is None:
         return NONE
     if statistics.was_hindered:
@@ -120,6 +122,7 @@ def _speedup(statistics: Statistics) -> str:
 
 
 def _reading_speed(statistics: Statistics) -> str:
+    """Return how fast the prompt was read, without the tokens that the cache had already."""
     read = statistics.prompt_tokens - statistics.cached_prompt_tokens
     speed = statistics.prefill_tps
     return NONE if speed is None or read < _FEW_READ else f"{rate(speed)} tokens/s"
@@ -205,7 +208,10 @@ class Bar:
 
 
 class BarChart(Chart):
-    """Draws a bar for each whole number, with its value above it; a share of 1 fills the height."""
+    """Draws bars side by side, each with its value above it; a share of 1 fills the height.
+
+    Where the bars are too narrow for their labels, only every second (third, ...) label is drawn, and no value.
+    """
 
     def __init__(self, theme: Theme, name: str, definition: str) -> None:
         super().__init__(theme, name)
@@ -242,7 +248,7 @@ class BarChart(Chart):
             drawing.add_tooltip(QRectF(left, 0, step, _BAR_HEIGHT), f"{bar.description}. {self._definition}")
 
     def _bars_per_label(self, drawing: Drawing, step: float) -> int:
-        """Return how many bars share a label, so that labels do not overlap; `step` is the width of a bar."""
+        """Return n, where each n-th bar has a label, so that labels do not overlap; `step` is the width of a bar."""
         widest = max(drawing.width_of(max(bar.label, bar.value, key=len)) for bar in self.bars)
         return max(1, ceil((widest + 2) / step)) if step else 1
 

@@ -62,7 +62,13 @@ class Verdict(NamedTuple):
 
 
 def verdict(figures: Statistics, *, now: bool, training: bool = False, writing: bool, parameters: int) -> Verdict:
-    """Return what the figures mean.
+    """Return what the figures mean. The first case that applies counts:
+
+    1. The reply is too short to be compared (not `settled`); one that has ended counts only if it has drafts.
+    2. It was written without drafts: in a mode other than Auto, or (not `now`) by Auto before Auto had measured.
+    3. A training or other work keeps the computer busy: no verdict.
+    4. A speed-up was measured: `_compared`.
+    5. There is none: `_not_compared` says why.
 
     Args:
         figures: The figures of a reply.
@@ -84,7 +90,11 @@ def verdict(figures: Statistics, *, now: bool, training: bool = False, writing: 
 
 
 def _not_compared(figures: Statistics, now: bool, parameters: int) -> str:
-    """Return why there is no speed-up."""
+    """Return why there is no speed-up.
+
+    In this order: there is a plain speed, but its error is too large; Auto has measured, and drafted nothing; nothing
+    was measured. `now` and `parameters` are those of `verdict`.
+    """
     if figures.rounds and figures.plain_step_ms:
         return "No verdict: the speed of the computer changed"
     if figures.choice is not None and figures.choice.speedup is not None and not figures.rounds:
@@ -94,7 +104,10 @@ def _not_compared(figures: Statistics, now: bool, parameters: int) -> str:
 
 
 def _compared(figures: Statistics, low: float, high: float) -> Verdict:
-    """Return the verdict on a speed-up between two values: a gain if both are above 1, a loss if both are below."""
+    """Return the verdict on a speed-up between two values: a gain if both are above 1, a loss if both are below.
+
+    Between a gain and a loss, it is as fast if the range is narrow (`as_fast`); a wide range allows no verdict.
+    """
     if figures.others_share is None:
         return Verdict("No verdict: it is not known how busy the computer was")
     if high < 1:
@@ -235,7 +248,7 @@ class SpeedSection(QWidget):
         set_tip(self.alike, tip)
         times = FIGURES["Speed-up"](source)
         self.ratio.setText(times)
-        # A range has room beside the speed in the narrowest panel.
+        # A range, such as `1.6 to 2.9x`, gets a smaller font: it must fit beside the speed in the narrowest panel.
         larger = 5 if len(times) < len("about 2x") else 1
         self.ratio.setFont(control_font(larger, bold=not source.statistics.was_hindered, tabular=True))
         self.ratio.setAccessibleName(f"{times.removesuffix('x')} times as fast as without drafting")
@@ -344,7 +357,11 @@ class DraftFigures(FigureSection):
 
 
 def _length_bars(statistics: Statistics) -> list[Bar]:
-    """Return a bar for each number of drafted tokens that a step could keep, also for those that no step kept."""
+    """Return a bar for each number of drafted tokens that a step could keep, also for those that no step kept.
+
+    Drafts of up to 3 tokens, of which at most 1 was kept (`lengths_of_drafts` is `(10, 30)`), give four bars, for 0, 1,
+    2 and 3 kept tokens, with the values 10, 30, 0 and 0.
+    """
     unreached = len(statistics.drafted_lengths) - len(statistics.accepted_lengths)
     counts = (*statistics.lengths_of_drafts, *(0 for _ in range(unreached)))
     total = sum(counts)

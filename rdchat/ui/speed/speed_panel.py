@@ -230,9 +230,11 @@ class SpeedPanel(QScrollArea):
         if state is EngineState.PREFILL and self._source.state is not state:
             # A reply begins, or begins again.
             self._clear_figures()
+        # While an idle engine's chat is shortened, the line shows the progress of the summary.
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
             self.status.show_state(state, self._controller.replies.is_sent)
         self._show(state=state, model=model)
+        # The reply in another chat has ended: go back to the open chat.
         if was_elsewhere and state not in _BUSY:
             self.show_last_reply()
 
@@ -284,7 +286,8 @@ class SpeedPanel(QScrollArea):
     def _show(self, **changes: Any) -> None:
         """Change the given fields of the shown `FigureSource`, and show it.
 
-        While a reply is written, `how` is not the caller's but the present drafting mode.
+        While a reply is written, `how` is not the caller's: it is the reply's drafting mode, or the remote server that
+        writes it. `_is_elsewhere` keeps its value between replies.
         """
         busy = self._is_busy
         if busy:
@@ -319,7 +322,10 @@ class SpeedPanel(QScrollArea):
         return self._is_busy or statistics.ttft_ms > 0 or statistics.prompt_tokens > 0
 
     def _owner(self) -> str:
-        """Return a text that names the reply of the figures, such as `Last reply · Auto`."""
+        """Return a text that names the reply of the figures: `Last reply · Auto`, `Last reply · last part · Off`.
+
+        A reply that was continued has figures of its last part only.
+        """
         busy = self._is_busy
         how = self._source.how
         if not self._has_figures:

@@ -143,7 +143,10 @@ def day_text(when: float | None) -> str:
 
 
 def model_label(model: str) -> str:
-    """Return the name of a model by its folder, hub id or address; one that runs elsewhere is marked."""
+    """Return the name of a model by its folder, hub id or address; one that runs elsewhere is marked.
+
+    Such as `SmolLM2`, `SmolLM2  ·  on 2 Macs` (`ranked_model` returns the hosts and the model), or a `remote_label`.
+    """
     if ranked := ranked_model(model):
         return f"{Path(ranked[1] or DEFAULT_MODEL).name}  ·  on {len(ranked[0])} Macs"
     remote = remote_model(model)

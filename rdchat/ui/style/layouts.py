@@ -219,8 +219,8 @@ class PlainField(QPlainTextEdit):
     def __init__(self, placeholder: str = "", *, read_only: bool = False) -> None:
         super().__init__(tabChangesFocus=True, readOnly=read_only)
         self._placeholder = placeholder
-        # A message field's owner sets it: it undoes the last change of the message's files, and returns a text to
-        # insert, perhaps empty; None without such a change.
+        # The owner of a message's field sets it. A call undoes the last change of the message's files, and returns the
+        # text to insert in their place, perhaps an empty one. It returns None if there is no such change to undo.
         self.take_back: Callable[[], str | None] = lambda: None
         self.textChanged.connect(self._show_placeholder)
         self.textChanged.connect(self._align)
@@ -232,9 +232,10 @@ class PlainField(QPlainTextEdit):
         return bool(self.textCursor().block().layout().preeditAreaText())
 
     def undo(self) -> None:
-        """Undo the last change of the text, or what was done to the files of the message after it.
+        """Undo what was done last: a change of the message's files (`take_back`), or else of the text.
 
-        A change of the files sets the document unmodified, so a modified one was typed in since.
+        A change of the files sets the document unmodified. If the document is modified, something was typed since, and
+        the text is undone.
         """
         text = None if self.document().isModified() else self.take_back()
         if text is None:
@@ -433,7 +434,7 @@ class Sheet(QDialog):
         return push_button(answer[0], "", lambda: self.answer(answer[1]))
 
     def answer(self, act: Action) -> None:
-        """Do what a button does, and close the sheet unless it stays."""
+        """Do what a button does, and close the sheet first unless it stays; a button that does `nothing` closes it."""
         if act is nothing or not self._stays:
             self.done(0)
         act()
@@ -480,7 +481,10 @@ class FormSheet(Sheet):
         raise NotImplementedError
 
     def show_status(self, text: str, color: str = "danger") -> None:
-        """Show why nothing was done, or what is in progress, during which the form cannot be submitted."""
+        """Show why nothing was done, in the colour `danger`, or what is in progress, in any other colour.
+
+        While something is in progress the form cannot be submitted.
+        """
         self.status.show_text(text, color)
         self.buttons[-1].setEnabled(color == "danger")
         self.fit()

@@ -78,6 +78,11 @@ class ConsentPause(QObject):
         return self.clock() - self._begun >= max(_SHORTEST_S, QApplication.doubleClickInterval() / 1000)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Begin the pause anew, or return True for a press to swallow it.
+
+        What moves or appears may be any part around the buttons; what grows must be a button. Presses are swallowed at
+        the buttons, and at a dialog, which would hand Return to its default button.
+        """
         has_grown = event.type() is QEvent.Type.Resize and isinstance(watched, QAbstractButton)
         if has_grown or event.type() in _APPEARED:
             self._begun = self.clock()
@@ -85,7 +90,8 @@ class ConsentPause(QObject):
         elif isinstance(watched, QAbstractButton | QDialog) and _is_press(event):
             return not self.is_over or (isinstance(event, QKeyEvent) and event.isAutoRepeat())
         elif isinstance(watched, QAbstractButton) and isinstance(event, QTimerEvent) and not self.is_over:
-            # The press of a screen reader, which Qt has shown for a moment, ends here.
+            # For a screen reader's press, Qt draws the button as pressed, and emits `clicked` when a timer ends. The
+            # timer's event is handled with the signals blocked: the button is released, and nothing is clicked.
             with QSignalBlocker(watched):
                 return watched.event(event)
         return False

@@ -191,7 +191,8 @@ class MessageColumn(MessageArea):
             self.reading_failed.emit(error)
             return False
         self._visible_range = replace(self.range)
-        # Below these a line says that the model does not get what is above, or gets results of tools shortened.
+        # Below these a line says that the model does not get what is above, or gets results of tools shortened. The
+        # second line is left out where it would stand above the first.
         marked = {self.messages.cut_index, max(self.messages.shortened_index, self.messages.cut_index)}
         old = self.widgets
         self.widgets = {}
@@ -218,7 +219,10 @@ class MessageColumn(MessageArea):
         return True
 
     def show_around(self, index: int, limit: int = AROUND) -> bool:
-        """Show a message, by its index in the conversation, and those around it; return False if it cannot be read."""
+        """Show a message, by its index in the conversation, and those around it; return False if it cannot be read.
+
+        The view leaves the end: `follows` is false from here on, unless the message cannot be read.
+        """
         did_follow = self.follows
         self.follows = False
         message_id = self.messages.ids[index]
@@ -251,7 +255,12 @@ class MessageColumn(MessageArea):
         return widget
 
     def _slide(self) -> None:
-        """Give more messages widgets if the reader is near the first or last one that has one, or far from them."""
+        """Give more messages widgets if the reader is near the first or last one that has one, or far from them.
+
+        A view wholly above or below the widgets jumps to where the scroll bar stands. Otherwise, as long as there are
+        more messages: older ones while less than half a page stands above the view and it does not follow the end, else
+        newer ones while less than half a page stands below it.
+        """
         bar = self.verticalScrollBar()
         near = self.viewport().height() // 2
         if self._average and not self._top - 2 * near < bar.value() < self._bottom:

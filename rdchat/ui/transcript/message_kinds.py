@@ -232,6 +232,10 @@ class PersonMessage(MessageWidget):
         self._files.setVisible(bool(self.message.files) and not self.is_edited)
 
     def layout_for(self, width: int) -> int:
+        """Place the bubble at the right, and the buttons at its left or, without room there, below; return the height.
+
+        A long text fills the widest bubble; a shorter one gets a bubble as wide as its longest line.
+        """
         column_width = width - 2 * EDGE
         self._files.setFixedHeight(self._files.arrange(width - EDGE))
         widest = min(round(column_width * _WIDEST), column_width - _BUTTONS) - 2 * _PAD
@@ -325,6 +329,7 @@ class ReplyMessage(MessageWidget):
         self.message = message
         final = not self.is_busy
         parts = message.parts
+        # `open`: the text ends inside a thought. Once the reply has ended, that thought was cut off.
         thinking = parts.open and not final and bool(message.text)
         self._thinking = thinking
         if parts.thought or thinking:
@@ -342,7 +347,9 @@ class ReplyMessage(MessageWidget):
     def append_text(self, message: Message, text: str) -> None:
         """Show a reply that is being written, which has gained a text.
 
-        Where the text only lengthens the answer, it is added at the end; otherwise the whole message is shown anew.
+        Where the text only lengthens the answer, it is added at the end. The whole message is shown anew where nothing
+        of the answer is shown yet, during a thought, where another part begins, and while the answer begins with a
+        brace, since `fenced` may then change how all of it is shown.
         """
         before = self.message.thinking.parts
         parts = message.thinking.parts

@@ -44,7 +44,8 @@ class MessageWidget(QWidget):
     """
 
     room_below: int
-    # The parts of the message, from the top. The first one has the files or is hidden while an editor stands below it.
+    # The parts of the message, from the top. An editor is put behind the first one, which has the files, or is hidden
+    # meanwhile.
     _column: QVBoxLayout
 
     def __init__(self, message: Message, parser: Parser, area: MessageArea) -> None:

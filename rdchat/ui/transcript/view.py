@@ -30,7 +30,8 @@ _DRAWING_S = 0.03
 _FRAME_S = 1 / 30
 # The time to draw the visible part when a conversation opens.
 _OPENING_S = 0.03
-# A drawing is followed by a pause of at least so many times its own length, in which the main thread can do other work.
+# New text waits after a drawing for at least so many times the length of that drawing, so that the main thread can do
+# other work. What one slice has left to draw does not wait.
 _SHARE = 12
 # The reader's position is reported at most once in this time.
 _READER_MS = 700
@@ -140,9 +141,13 @@ class TranscriptView(MessageColumn):
     # --- what is shown
 
     def set_messages(self, messages: Sequence[Message], position: ReadingPosition | None = None) -> None:
-        """Show these messages, at a position or the end; where some were shown before, they stay in view.
+        """Show these messages. A `MessagePath` is not copied: `add_message` shows what is added to it later.
 
-        A `MessagePath` is not copied: messages that are added to it later are shown by `add_message`.
+        Where the view goes:
+
+        - another conversation: to `position`, or to the end without one;
+        - the same one, with messages that have widgets already: these stay, or the end if the view was there;
+        - the same one, without such messages: the last messages get the widgets.
         """
         self._report_position()
         previous = self.messages

@@ -177,7 +177,10 @@ class Commands(QObject):
         self.parts.sidebar.row_actions.make_folder()
 
     def chat_action_text(self, name: str, text: str) -> str:
-        """Return the text of an action on the open chat, such as `Unpin Chat`; `text` if no stored chat is open."""
+        """Return the text of an action on the open chat, such as `Unpin Chat`; `text` if no stored chat is open.
+
+        `chat_actions` has a text such as `Unpin{}` and a function for each name.
+        """
         chat = self.chat
         return self.parts.sidebar.row_actions.chat_actions(chat)[name][0].format(" Chat") if chat else text
 

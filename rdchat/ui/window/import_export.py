@@ -301,7 +301,7 @@ class ImportExport(QObject):
     # Tasks
 
     def _begin(self, title: str, start: Callable[[OnProgress, OnEnd], object], report: Callable[[Any], object]) -> None:
-        """Start a task and show its progress; `report` takes its result."""
+        """Start a task and show its progress; `report` takes its result. While another task runs, nothing happens."""
         if self._transfers.busy:
             return
         self._window.conversation.banners.close_banner(_KEY)
@@ -360,6 +360,7 @@ class ImportExport(QObject):
         self._show("Backed up", what, ("Show", partial(show_folder, path.parent)))
 
     def _undo_restore(self, restored: Restored) -> None:
+        """Prepare the chats from before the restore as a backup is prepared, then put them in place by `_restore`."""
         undo = partial(self._restore, "The restore was undone", "The backup's chats are kept as", can_undo=False)
         start = partial(self._transfers.undo_restore, restored)
         self._begin("Undoing the restore", start, lambda _facts: undo())

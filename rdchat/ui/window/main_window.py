@@ -252,7 +252,11 @@ class MainWindow(QMainWindow):
         self.panel.follow_training(models.training, short_text)
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Hide instead, or ask first, where that is due; else close for good, with all that runs."""
+        """Hide instead, or ask first, where that is due; else close for good, with all that runs.
+
+        In this order: only for the window's own close button, hide, or ask about a running benchmark; then ask about a
+        temporary chat; then about unsaved replies. After an answer that allows it, the window is closed again.
+        """
         # The person used the window's own close button.
         if event.spontaneous() and (self.leave() or not self.windows.may_quit()):
             event.ignore()
@@ -355,7 +359,10 @@ class MainWindow(QMainWindow):
         app.applicationStateChanged.connect(self._on_application_state)
 
     def _show_first_figures(self, message: Message) -> None:
-        """Open the speed panel with the question after the first reply: sooner it would wrap that reply again."""
+        """Open the speed panel with the question after the first reply: sooner it would wrap that reply again.
+
+        `panel_visible` is None until then, or until the person shows or hides the panel.
+        """
         settings = self._controller.settings
         if message.role is Role.USER and self._has_figures and settings.values.panel_visible is None:
             settings.change_values(panel_visible=True)
@@ -405,7 +412,10 @@ class MainWindow(QMainWindow):
         self._fold()
 
     def _fold(self) -> None:
-        """Show the sides that the person wants and the window has room for."""
+        """Show the sides that the person wants and the window has room for.
+
+        In a narrow window that is the one side that the person has opened there, until the window has room for it.
+        """
         settings = self._controller.settings.values
         by_hand = self._opened_by_hand
         wanted = {self.sidebar: settings.sidebar_visible, self.panel: bool(settings.panel_visible)}

@@ -31,7 +31,7 @@ class Command:
     """One entry of the menu bar.
 
     Attributes:
-        name: The attribute of `WindowActions` that has its action.
+        name: The attribute of `WindowActions` that has its action: `actions_.new_chat`.
         run: Carries it out; None if another object connects the action.
         tip: The tooltip; if empty, the text is the tooltip.
         group: Exactly one command of a group is checked.

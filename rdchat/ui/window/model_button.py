@@ -64,7 +64,10 @@ class ModelButton(QPushButton):
         self._remote.ask_servers()
 
     def choices(self) -> list[tuple[str, str | None]]:
-        """Return the names of the known models but the chosen one, each with what `ModelSlot.load_model` takes."""
+        """Return the names of the known models but the chosen one, each with what `ModelSlot.load_model` takes.
+
+        First the default model, then those used lately, then others on this machine and on servers: each model once.
+        """
         names: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
         names |= {model: formatting.model_label(model) for model in self._settings.values.recent_models}
         for each in self._cards:

@@ -97,7 +97,10 @@ def help_text(name: str) -> str:
 
 
 def shortcuts_text(window: QMainWindow) -> str:
-    """Return a table of keys for each menu, for what only the palette lists, and for some widgets, in Markdown."""
+    """Return a table of keys for each menu, for what only the palette lists, and for some widgets, in Markdown.
+
+    The window's own actions are those that `WindowActions` puts into no menu.
+    """
     actions = {}
     for menu in (action.menu() for action in window.menuBar().actions()):
         if isinstance(menu, QMenu):
@@ -116,6 +119,8 @@ def shortcuts_text(window: QMainWindow) -> str:
 
 class SideWindows:
     """Builds and opens the windows besides the main one, each when it is first needed.
+
+    `"quick" in self.__dict__` asks whether a window is built: reading `self.quick` would build it.
 
     Args:
         controller: The conversations.

@@ -57,6 +57,7 @@ class UnsavedQuestion(QObject):
         role = QMessageBox.ButtonRole
         again = box.addButton("Try Again", role.AcceptRole)
         cancel = box.addButton("Cancel", role.RejectRole)
+        # Closing saves again, and asks again if that fails.
         again.clicked.connect(self._window.close)
         cancel.clicked.connect(self._limit.stop)
         box.addButton("Quit Anyway", role.DestructiveRole).clicked.connect(self._settle)

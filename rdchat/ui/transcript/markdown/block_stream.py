@@ -79,6 +79,7 @@ class _OpenCode:
     lines: int = 0
 
     def blocks(self, line: str) -> list[Block]:
+        """Return the blocks of a line, less as many spaces at its beginning as the fence has."""
         spaces = len(line) - len(line.lstrip(" "))
         return code_line(line[min(spaces, self.indent) :], self.number, self.fence.language, first=not self.lines)
 
@@ -102,13 +103,17 @@ class BlockStream:
         self._code: _OpenCode | None = None
         # The number of link definitions that were known before the first block was parsed.
         self._known = len(self._references)
-        # Where the complete lines end that were searched last for something to settle: search no sooner than more come.
+        # Where the complete lines ended that `_settle` looked at last. At the end of the text, it looks again once
+        # there are more of them.
         self._checked = -1
         # The tail and the source that were parsed last, with the result: steps often parse the same source again.
         self._last: tuple[_Tail, str, Parsed] | None = None
 
     def advance(self, text: str, final: bool) -> Update:
-        """Take one step.
+        """Take one step: settle blocks of the tail, or parse all of the tail if nothing there can be settled.
+
+        The tail is a code block (`_read_code`) or anything else (`_read_blocks`). A final text with link definitions
+        is read twice, as a link may stand above its definition.
 
         Args:
             text: Safe text (`safe_text`) that starts with the text of the step before.
@@ -139,7 +144,12 @@ class BlockStream:
             self._tail = _Tail(opening.end(), number + 1)
 
     def _read_code(self, text: str, final: bool, update: Update) -> list[Block] | None:
-        """Settle complete lines of the open code block; return the open tail, or None if there is more to do."""
+        """Settle complete lines of the open code block; return the open tail, or None if there is more to do.
+
+        A line without its line feed is the open tail, unless the text is final. The fence that closes the block, or
+        could become that, is no line of code; the end of a final text closes it too. A block without lines gets an
+        empty one.
+        """
         code = self._code
         assert code is not None
         for _ in range(_CODE_LINES):
@@ -169,6 +179,7 @@ class BlockStream:
         for limit in (_STEP, _MAX_OPEN):
             window = self._window(text, limit)
             following = text[self._tail.offset + len(window) :][:1]
+            # The last line of a final text counts as complete.
             ends = final and not following and bool(window) and not window.endswith("\n")
             source = f"{window}\n" if ends else window
             if self._settle(source, following, update, longest=limit == _MAX_OPEN):
@@ -210,6 +221,15 @@ class BlockStream:
 
     def _settle(self, window: str, following: str, update: Update, *, longest: bool) -> bool:
         """Settle as much as possible of a window, the beginning of the tail; return whether that was anything.
+
+        The first case that applies:
+
+        1. One line fills the longest window: its first piece is settled as plain text.
+        2. No line is complete, or none more than at the last search: nothing.
+        3. There are several top-level blocks: all but the last are settled.
+        4. There is one long list: all its items but the last are settled.
+        5. One block fills the window: it is cut behind the last complete line. A block other than a table or a
+           paragraph is cut only in the longest window.
 
         Args:
             window: Some lines, of which the last one may be incomplete.
@@ -259,6 +279,7 @@ class BlockStream:
         if last is None or last.kind is not Kind.TABLE or last.indent or last.quotes:
             return ""
         if last.joined and len(parsed.blocks) == 1:
+            # The piece has only rows of the table that the tail continues: its head stands further up.
             return self._tail.table
         return "\n".join([*complete[_line_start(complete, parsed.starts[-1][0]) :].split("\n", 2)[:2], ""])
 
@@ -290,9 +311,14 @@ def _is_paragraph(block: Block) -> bool:
 
 
 def _without_head(parsed: Parsed) -> Parsed:
-    """Return what was parsed behind the first two lines of a table, without them."""
+    """Return what was parsed behind the first two lines of a table, without them.
+
+    Line numbers are less by those two lines. The table keeps the rows below its header, and `joined` says that they
+    continue the table above; without such rows the block goes, and indices are less by one.
+    """
     table, *others = parsed.blocks
     if table.kind is not Kind.TABLE:
+        # It is a table too large to draw, which the parser shows as text.
         return replace(parsed, starts=[(max(0, line - 2), index) for line, index in parsed.starts])
     removed = 0 if table.rows[1:] else 1
     others = [*([] if removed else [replace(table, rows=table.rows[1:], joined=True)]), *others]

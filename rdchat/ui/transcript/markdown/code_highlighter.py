@@ -73,7 +73,14 @@ class GrowingCode:
         self._comment_end = ""
 
     def read_lines(self, lines: list[str]) -> tuple[int, list[Line]]:
-        """Return the number of the first line whose colours may be new now, and the parts of the lines from there."""
+        """Return the number of the first line whose colours may be new now, and the parts of the lines from there.
+
+        Such as `(3, [[(0, 3, "keyword")], []])`: line 3 begins with a keyword of three letters, line 4 has no colours.
+
+        Args:
+            lines: The lines that are complete since the last call. They are read with those that are to be read again,
+                unless they are all inside a comment whose end is not written yet.
+        """
         if self._lexer is None and (lexer := _lexer(self._language)):
             self._lexer = lexer
             self._keeps_state = _keeps_state(lexer)
@@ -111,6 +118,7 @@ class GrowingCode:
         for position, kind, text in ExtendedRegexLexer.get_tokens_unprocessed(
             cast(ExtendedRegexLexer, lexer), context=context
         ):
+            # `context` has the state before a rule's match; the later tokens of the same match stand behind its `pos`.
             if position and position == context.pos and source[position - 1] == "\n":
                 settled = position
                 stack = list(context.stack)
@@ -216,13 +224,17 @@ class CodeHighlighter:
         """
         code = self._code(number, language, first)
         if code.job is None and code.read <= _MAX_LINES and (added := lines(code.read)):
+            # An overlong line counts as too many lines: no more of the block is coloured.
             code.read += len(added) if max(map(len, added)) <= _LONGEST_LINE else _MAX_LINES + 1
             if code.read <= _MAX_LINES:
                 code.job = _THREAD.do(lambda _job: code.lexer.read_lines(added))
                 code.done = 0
 
     def add_code(self, number: int, language: str, first: QTextBlock, lines: list[str]) -> None:
-        """Ask for a complete code block to be coloured; its lines are consecutive blocks from `first` on."""
+        """Ask for a complete code block to be coloured; its lines are consecutive blocks from `first` on.
+
+        It is read anew as a whole. One without a language, or too large, keeps the colours that it has.
+        """
         if language and len(lines) <= _MAX_LINES and max(map(len, lines), default=0) <= _LONGEST_LINE:
             code = self._code(number, language, first)
             source = "\n".join(lines)

@@ -140,7 +140,12 @@ class HorizontalScrolling:
         edit.selectionChanged.connect(self._draw_shifted)
 
     def set_parts(self, parts: dict[int, WidePart], first: int) -> None:
-        """Give the parts that are wider than their area a bar; bars of other parts before the block `first` stay."""
+        """Give the parts that are wider than their area a bar, and remove the bars of those that are not.
+
+        Args:
+            parts: Parts by the index of their first block. Some of them may stand before `first`.
+            first: Parts from this block on that are missing in `parts` are gone; those before it are unchanged.
+        """
         wide = {key: part for key, part in parts.items() if part.width > part.area.width()}
         for key in [key for key in self._bars if key not in wide and (key >= first or key in parts)]:
             discard(self._bars.pop(key))
@@ -190,7 +195,11 @@ class HorizontalScrolling:
             self._shifting = False
 
     def paint(self, event: QPaintEvent, draw: Callable[[QPaintEvent], None]) -> None:
-        """Paint in strips with Qt's `draw`: the scrolled parts, and the rest between them."""
+        """Paint in strips with Qt's `draw`: the scrolled parts, and the rest between them.
+
+        From the top, for each scrolled part: what is above it, the margin at its left, and the part itself, shifted.
+        Last, what is below all of them.
+        """
         bars = [bar for bar in self._bars.values() if bar.value() and bar.part.area.intersects(event.rect())]
         moved = sorted(((bar.part.area, bar.value()) for bar in bars), key=lambda part: part[0].y())
         if not moved:
@@ -375,7 +384,10 @@ class Decorations:
         return max((header.sizeHint().width() for header in self._headers.values()), default=0)
 
     def lay_out(self, first: int = 0) -> None:
-        """Place headers and scroll bars, but for those of blocks that end before the block `first`."""
+        """Place headers and scroll bars, but for those of blocks that end before the block `first`.
+
+        Such a code block is placed all the same if it has no header and may have one now.
+        """
         spans = self._writer.code_spans
         parts = dict[int, WidePart]()
         for number in [number for number in self._headers if number not in spans]:

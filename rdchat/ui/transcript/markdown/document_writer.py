@@ -258,6 +258,7 @@ class DocumentWriter:
         self._preferred_widths[index] = above if fits else self.formats.column_widths(block)
 
     def _column_lengths(self, index: int, block: Block) -> list[QTextLength]:
+        """Return the widths that fit a table into the column, less the indent and the table's borders."""
         widths = self._preferred_widths[index]
         return self.formats.column_lengths(widths, self._column_width - self.formats.left(block) - len(widths) - 2)
 

@@ -40,6 +40,7 @@ _MAX_COLUMNS = 40
 _MAX_CELLS = 800
 PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)
 """Matches a paragraph that is only text."""
+# A line break in such a paragraph, with the blanks around it.
 _BREAK = re.compile(r"(?<! ) *+\n[ \t]*")
 
 
@@ -58,6 +59,7 @@ def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
 
 def inline_runs(tokens: list[Token]) -> Iterator[Run]:
     """Yield the runs of a paragraph; neighbours may have the same style."""
+    # How many open tokens of each kind there are: emphasis may be nested.
     depth = {"strong": 0, "em": 0, "s": 0}
     address = ""
     for token in tokens:
@@ -68,6 +70,7 @@ def inline_runs(tokens: list[Token]) -> Iterator[Run]:
             address = str(token.attrGet("href") or "") if token.nesting > 0 else ""
         else:
             openable = is_openable(address)
+            # The fields `href` and `refused` of the run.
             links = (address, "") if openable else ("", address)
             yield from _text(token, Run("", depth["strong"] > 0, depth["em"] > 0, depth["s"] > 0, False, *links))
 
@@ -250,7 +253,10 @@ class PlainParser:
     """Keeps a prompt line by line as it was typed; `BlockStream` sets fenced code apart."""
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
-        """Parse a piece, as `MarkdownParser.parse` does."""
+        """Parse a piece up to a fence, as `MarkdownParser.parse` does.
+
+        The line of the fence is the last of `starts`: `BlockStream` settles what is above it, and reads on from there.
+        """
         parsed = Parsed(references=references)
         lines = source.split("\n")
         if lines[-1] == "":
@@ -349,6 +355,7 @@ class _Walk:
 
     def _visit_paragraph(self, token: Token) -> None:
         if token.nesting > 0:
+            # markdown-it hides the paragraphs of a list without blank lines.
             self._tight = token.hidden and self._continues
             self._continues = True
 
@@ -356,6 +363,7 @@ class _Walk:
         self._heading = int(token.tag[1:]) if token.nesting > 0 else 0
 
     def _visit_inline(self, token: Token) -> None:
+        """Add a text: a cell of the open table, a heading, or a paragraph, in pieces if it is too long."""
         content = token.content
         if self._rows:
             self._rows[-1].append(self._runs(content))

@@ -1,7 +1,8 @@
 r"""Rules for markdown-it: formulas, harmless tags, footnotes, emphasis in East Asian text, code blocks, and tables.
 
 A rule is a function with markdown-it's signature. It reads one element at the state's position, moves the state behind
-it and returns True, or it returns False; with `silent`, it adds no token.
+it and returns True, or it returns False. With `silent`, it adds no token: markdown-it then only asks whether there is
+such an element, and for a block, whether it ends the paragraph above.
 
 Formulas are `$...$` and `\(...\)` in a line, and `$$...$$` and `\[...\]` on their own. Dollars also stand for prices
 and variables of a shell, so a text between two dollars is not a formula
@@ -118,7 +119,7 @@ def _inline_formula(state: StateInline, silent: bool) -> bool:
 
 
 def _closing_position(source: str, begin: int, closing: str, limit: int) -> int:
-    """Return the position of a formula's closing sign, which no backslash precedes; -1 where there is none."""
+    """Return the position of a formula's closing sign; -1 where there is none. A dollar behind a backslash is none."""
     end = source.find(closing, begin, limit)
     while end > 0 and source[end - 1] == "\\" and closing[0] == "$":
         end = source.find(closing, end + 1, limit)
@@ -135,6 +136,7 @@ def _is_formula(source: str, begin: int, end: int) -> bool:
     # Between blanks it is a formula only if it is TeX beyond doubt.
     if (inner[0].isspace() or inner[-1].isspace()) and ("\\" not in inner or inner.strip()[:1].isdigit()):
         return False
+    # The name of a variable, of two characters or more, behind a command of a shell.
     is_argument = inner[1:].isidentifier() and _COMMAND.search(source[max(0, begin - 30) : begin - 1])
     return not (is_argument or _VARIABLE.fullmatch(inner)) and _PRICE.match(inner) is None
 
@@ -194,7 +196,10 @@ def _formula_lines(state: StateBlock, start: int, end: int, opening: str, closin
 
 
 def _tag(state: StateInline, silent: bool) -> bool:
-    """Read a harmless tag of HTML: a line break, raised or lowered figures, or one that is left out."""
+    """Read a harmless tag of HTML: a line break, raised or lowered figures, or one that is left out.
+
+    `x<sup>2</sup>` becomes `x²`; where Unicode lacks a character, as in `x<sup>ab</sup>`, it becomes `x^(ab)`.
+    """
     tag = _TAG.match(state.src, state.pos, state.posMax)
     if tag is None:
         return False
@@ -232,7 +237,11 @@ def _reference(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 class EastAsianInline(StateInline):
-    """Lets emphasis begin and end beside East Asian letters and punctuation, which no spaces set apart."""
+    """Lets emphasis begin and end beside East Asian letters and punctuation, which no spaces set apart.
+
+    That is for signs that may stand within a word, such as `*` (`canSplitWord`). There, emphasis may begin before
+    anything but a blank, and end behind anything but a blank.
+    """
 
     def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:  # noqa: N803  markdown-it's name
         scanned = super().scanDelims(start, canSplitWord)

@@ -106,7 +106,10 @@ FORMULAS = FormulaLibrary()
 
 
 def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
-    """Return the format of the character that stands for a formula among text of a format."""
+    """Return the format of the character that stands for a formula among text of the format `text`.
+
+    Its size is that of the picture, or of the source while there is no picture. `FormulaObject` draws it.
+    """
     look = QTextCharFormat()
     look.setObjectType(_KIND)
     look.setForeground(text.foreground())
@@ -288,7 +291,10 @@ class TextFormats:
         return (spaces + 2) * self._code_advance
 
     def _space_above(self, block: Block, above: Block) -> float:
-        """Return the distance of a block from the one above."""
+        """Return the distance of a block from the one above; the first case that applies counts.
+
+        `space` is a multiple of the font's height. Below code, the panel's own edge is added.
+        """
         if block.joined or (block.tight and block.kind is Kind.CODE):
             return 0.0
         if block.kind is Kind.CODE and above.kind is Kind.TEXT and not above.runs:
@@ -381,7 +387,8 @@ class TextFormats:
     def column_lengths(self, preferred: list[float], room: float) -> list[QTextLength]:
         """Return the widths of a table's columns: columns of long text shrink if the table would not fit into `room`.
 
-        No column gets narrower than text reads well; a table that is still too wide scrolls.
+        A column of up to 20 times the text's size keeps its width. Each wider one gets that, and the same share of what
+        it would like beyond, so that the room is filled. A table that is still too wide scrolls.
         """
         comfortable = self._theme.text_size * 20
         narrow = [min(width, comfortable) for width in preferred]
