@@ -115,7 +115,7 @@ def _parse_server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
         raise InvalidSettingError("Its command, address, arguments, env or headers are not texts.")
     argv = [command]
     if " " in command and not arguments and command[0] not in "/~":
-        # Some lists have a whole command line in one text.
+        # Some lists have a whole command line in one text. What begins with / or ~ is taken as a path with spaces.
         try:
             argv = shlex.split(command)
         except ValueError as error:

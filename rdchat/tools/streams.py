@@ -133,6 +133,7 @@ class _Counted(httpx2.AsyncByteStream):
         size = 0
         async for piece in self._body:
             size += len(piece)
+            # Each event has a line with `data:`.
             self._connection.spend(len(piece) + piece.count(b"\ndata:") * _MESSAGE_COST)
             if not self._is_stream and size > self._connection.limits.message_bytes:
                 # The SDK fails the request with this text.
@@ -226,6 +227,7 @@ class Program(AbstractAsyncContextManager[Any]):
                 if (b'"result"' in line or b'"error"' in line) and (result := _ANSWER_ID.search(line)):
                     text = connection.too_long if is_long else ""
                     self._messages.append(error_answer(int(result[1] or result[2]), text))
+        # Without effect if it has ended for another reason: the first one counts.
         connection.end_with("sent lines that are not messages, so it was ended.")
         raise StopAsyncIteration
 

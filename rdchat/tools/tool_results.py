@@ -67,7 +67,10 @@ def _is_in(value: object, text: str) -> bool:
 
 
 def _part_text(part: Any, images: list[str]) -> str:
-    """Return the text of a part, or what stands for it; an image is added to `images`."""
+    """Return the text of a part, or what stands for it; an image is added to `images`.
+
+    An image that cannot be added is named by its type, as are parts of an unknown type.
+    """
     match part:
         case {"type": "resource", "resource": dict(resource)}:
             return _resource_text(resource, images)
@@ -83,7 +86,10 @@ def _part_text(part: Any, images: list[str]) -> str:
 
 
 def _resource_text(resource: Mapping[str, Any], images: list[str]) -> str:
-    """Return an embedded resource's name and its text, or what stands for it."""
+    """Return an embedded resource's name and its text, or what stands for it.
+
+    Its `text` counts, else its `blob`: as an image, or as a text in UTF-8.
+    """
     label = _label(resource)
     blob = resource.get("blob")
     text = resource.get("text")

@@ -270,6 +270,7 @@ class BenchmarkWindow(SideWindow):
             show_share(self.progress, None)
             self.status.show_text(_WAITING.get(self._controller.replies.state, "Starting…"), "muted")
             return
+        # Before the first reply, the bar moves to and fro.
         show_share(self.progress, progress.done / max(progress.total, 1) or None)
         done = f"{progress.done:,} of {progress.total:,}{progress.left_text}"
         self.status.show_text(f"{done}: {progress.text}", "muted")

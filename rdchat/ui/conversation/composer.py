@@ -362,6 +362,7 @@ class Composer(QWidget):
 
     def _spread(self) -> None:
         """Move the field above the buttons, in full width, for several lines; back once its text fits beside them."""
+        # The height of the field's document is counted in lines.
         if not self._narrow and self.field.document().size().height() > 1:
             self._narrow = self.field.viewport().width()
             self._column.insertWidget(0, self.field)
@@ -369,6 +370,7 @@ class Composer(QWidget):
             margin = 2 * self.field.document().documentMargin()
             if self.field.fontMetrics().horizontalAdvance(self.text) + margin < self._narrow:
                 self._narrow = 0
+                # Behind the buttons for files and tools.
                 self._line.insertWidget(2, self.field, 1000)
 
     def _note_edit(self) -> None:

@@ -63,6 +63,7 @@ def greeting(model: ModelSlot) -> str:
     if remote := remote_model(model.chosen):
         address = f" ({model.info.device})" if model.info else ""
         return f"Answers come from {remote[0]}{address}.\nWhat you write is sent there."
+    # The first host is this computer.
     hosts, _ = ranked_model(model.chosen) or ((), None)
     if others := ", ".join(hosts[1:]):
         return f"Answers come from {formatting.MACHINE} together with {others}.\nWhat you write is sent to all of them."

@@ -274,6 +274,7 @@ class TokenView(OfflineBrowser):
 
     def _mark(self) -> None:
         """Tint the round of the token that is looked at, the cursor's token, and the token that is looked at."""
+        # The first token, the last one, and the opacity.
         spans: list[tuple[int, int, int]] = []
         last = len(self._ends) - 2
         if 0 <= self.token <= last:

@@ -145,7 +145,7 @@ class PictureView(QGraphicsView):
         self.zoomed.emit(scale)
 
     def zoom_by(self, factor: float) -> None:
-        """Show it larger or smaller."""
+        """Show it larger or smaller than now (`m11` is the present zoom)."""
         self.zoom_to(self.transform().m11() * factor)
 
     def toggle_zoom(self) -> None:

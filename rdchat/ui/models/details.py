@@ -297,6 +297,7 @@ class DetailsPane(QStackedWidget):
         files = model.files
         self.row.setVisible(not (model.problem or model.trouble))
         drafter = drafter_for(model.repository)
+        # The drafter of a suggested model is downloaded with it.
         extra = drafter.weight_bytes if drafter and drafter.repository not in self._models.here.results else 0
         state = Model(
             model.repository,

@@ -99,6 +99,7 @@ class _Delegate(QStyledItemDelegate):
         colors = self._theme.colors
         painter.setFont(self._small)
         metrics = painter.fontMetrics()
+        # The marks are drawn from the right edge on, the last one first; `right` is where the next one ends.
         right = text.right()
         for mark, color in reversed(entry.marks):
             painter.setPen(getattr(colors, color))
