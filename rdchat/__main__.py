@@ -10,9 +10,11 @@ from rdchat.files import write_privately
 
 def main() -> int:
     """Run a child process or the command line; return the exit status."""
-    # A bundle's program starts Python so that it does not ignore these signals as usual; `subprocess` restores them.
+    # Python usually ignores these signals, but not where a bundle's program starts it. `subprocess` gives them their
+    # usual effect again in other programs.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
+    # Only this user may read the files that this process and its children make.
     write_privately()
     status = _run_child()
     if status is not None:
@@ -23,7 +25,11 @@ def main() -> int:
 
 
 def _run_child() -> int | None:
-    """Return the status of `run_child`; 1 after an exception, for which a bundle's program would show an alert."""
+    """Return the status of `run_child`, None where the arguments ask for no child.
+
+    `SystemExit` with a number or None passes through. Any other exception is printed and becomes 1: a bundle's program
+    would show an alert for it.
+    """
     try:
         return run_child(sys.argv[1:])
     except SystemExit as end:

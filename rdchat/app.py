@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi
 
 _LOG = logging.getLogger(__name__)
-# What can wait begins so long after the window is shown.
+# Work that can wait begins this long after the window is shown.
 _SETTLED_MS = 1000
 
 
@@ -117,7 +117,10 @@ def measured_calls(folder: Path) -> Mapping[int, float] | None:
 
 
 def _has_mlx() -> bool:
-    """Return whether the engine thread has imported MLX."""
+    """Return whether the engine thread has imported MLX.
+
+    A module stands in `sys.modules` while it is still being imported; its class is there only after its own imports.
+    """
     return hasattr(sys.modules.get("rdchat.inference.local_engine"), "LocalEngine")
 
 
@@ -257,10 +260,10 @@ def main(request: StartRequest = JUST_SHOW) -> int:
     signals.quit_requested.connect(app.window.close_soon, Qt.ConnectionType.QueuedConnection)
     errors = UnexpectedErrors()
     errors.raised.connect(app.controller.notice_raised)
-    # A hidden window is the last one, too.
+    # Otherwise Qt would quit when the last window is hidden, too. Only `app.window.closed` ends the app.
     qt.setQuitOnLastWindowClosed(False)
     qt.quit_requested.connect(app.window.close)
-    # `quit` asks each window that is left, and a sheet that stays open while its work runs would refuse.
+    # `exit` rather than `quit`: that asks each open window, and a sheet that stays open for its work would refuse.
     app.window.closed.connect(qt.exit, Qt.ConnectionType.QueuedConnection)
     app.open_window()
     # After the last chat is open.
@@ -298,7 +301,10 @@ def make_engine() -> Engine:
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
-    """Make the app while the store is opened; None if the person gave up."""
+    """Make the app while another thread opens the store; None if the person gave up.
+
+    If the store cannot be opened, the app that was made is ended, and the person may try again.
+    """
     while True:
         app = None
         try:

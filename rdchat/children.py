@@ -37,7 +37,10 @@ CHILDREN = {
 
 
 def run_child(arguments: Sequence[str]) -> int | None:
-    """Run the child process that the command line names; return its exit status, or None if it names none."""
+    """Run the child process that the command line names; return its exit status, or None if it names none.
+
+    That is a helper of `multiprocessing`, pip, or one of `CHILDREN`.
+    """
     for index, (option, code) in enumerate(pairwise(arguments)):
         if option == "-c" and _MULTIPROCESSING.fullmatch(code):
             # This is how Python sets `sys.argv` for `-c`.

@@ -120,7 +120,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run rdchat with `argv`, by default the process's own arguments; return the exit status."""
     _open_standard_streams()
-    # Text for a closed stream must not go elsewhere.
+    # Standard error is None if it was closed: its text is then discarded.
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  open to the end
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -56,7 +56,8 @@ class OwnOptions:
         preset: Id of its preset; empty for none, None for that of the model.
         thinking_tokens: The most tokens of a thought; None for the usual limit.
         draft: How its replies are drafted; None for the usual settings.
-        cleared: Names of options that are None here although they are not usually.
+        cleared: Names of options that the chat itself sets to None, such as no limit of thinking. Of other options,
+            None leaves the value to the project, the preset and the settings.
         keep_cache: Whether its KV caches may be kept on disk.
         tools: Names of the tool servers that are switched on in it. Empty leaves it to the project, unless `cleared`
             has "tools".
@@ -136,7 +137,10 @@ class Conversation:
         return self.own.preset is not None or bool(self.own_values)
 
     def with_own(self, values: Mapping[str, Any]) -> "Conversation":
-        """Return the chat with just these own options besides the preset, by the names of `own_values`."""
+        """Return the chat with just these own options besides the preset, by the names of `own_values`.
+
+        A value of None makes the option cleared. `own_values` has no tools, so these stay as they are.
+        """
         columns: dict[str, Any] = {name: values.get(name) for name in _WITH_COLUMN}
         cleared = tuple(name for name, value in values.items() if value is None)
         cleared += ("tools",) if "tools" in self.own.cleared else ()
@@ -333,7 +337,8 @@ class Message:
         tool_calls: The calls at the end of a reply, each with an id of its own.
         tool_call_id: Of a tool's message: the call that it answers.
         tool_name: Of a tool's message: the tool's full name.
-        activated: The visible path ends with the message of the chat with the highest number here.
+        activated: A number that grows with each choice of a path: the visible path ends with the message of the chat
+            that has the highest one.
         files: Attached files, without their texts.
         sibling: Index among the alternatives with the same parent and role, in order of creation.
         siblings: Number of those alternatives, including itself.
@@ -367,7 +372,10 @@ class Message:
 
     @property
     def parts(self) -> Thoughts:
-        """The text split into thought and answer; a thought with which the model ended counts as the answer."""
+        """The text split into thought and answer: as told apart while it was written, else by its markers.
+
+        A thought with which the model ended counts as the answer.
+        """
         if self.thinking.parts:
             return Thoughts(self.text, self.thinking.parts)
         final = self.status is not MessageStatus.STREAMING
@@ -457,6 +465,7 @@ class MessagePath(Sequence[Message]):
             part._indexes = self._indexes if part.ids is self.ids else None
             return part
         message_id = self.ids[index]
+        # The page of `_PAGE` messages with this index, which may be negative, is read at once.
         if message_id not in self._known:
             begin = index % len(self) // _PAGE * _PAGE
             self.read_messages(begin, begin + _PAGE)
@@ -555,5 +564,5 @@ def uncut(path: Sequence[Message]) -> Sequence[Message]:
 
 
 def from_cut(path: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages of a path that the model gets, with the summary's message first."""
+    """Return the messages of a path that the model gets, after the last hidden one, whose cut has the summary."""
     return path[max(0, MessagePath.as_path(path).cut_index) :]

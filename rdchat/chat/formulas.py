@@ -118,7 +118,10 @@ def draw_formula(tex: str, display: bool) -> Formula | None:
 
 
 def _prepared(tex: str) -> str:
-    """Return TeX without equation numbers, and with braces around matrices: ziamath needs them for exponents."""
+    """Return TeX that ziamath knows: without labels, a tag as text at the end, and other environments as similar ones.
+
+    Matrices get braces around them, which ziamath needs for exponents.
+    """
     tex = _TAG.sub(r"\\qquad\\text{(\1)}", _LABEL.sub("", _WRAPPER.sub("", tex)))
     tex = _MATRIX.sub(lambda edge: f"{{{edge[0]}" if edge[1] else f"{edge[0]}}}", tex)
     return _GATHERED.sub(r"\\\1{gathered}", _ALIGNED.sub(r"\\\1{aligned}", tex))

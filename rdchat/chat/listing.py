@@ -20,7 +20,8 @@ _PAGE = 64
 # Most pages in memory.
 _MAX_PAGES = 64
 
-# These are the conditions of indexes in the migrations.
+# These are the conditions of indexes in the migrations. `unlisted` is 0 for a chat that is shown: not one that is being
+# erased, copied or imported.
 _HERE = "deleted_at IS NULL AND unlisted = 0"
 _LISTED = f"{_HERE} AND archived_at IS NULL AND pinned_at IS NULL"
 _PINNED = f"{_HERE} AND archived_at IS NULL AND pinned_at IS NOT NULL"
@@ -137,6 +138,8 @@ class ChatSpans:
     def dated(self, folders: Sequence[int | None], now: float) -> list[tuple[str, ChatSpan]]:
         """Return the chats of some folders as sections, each with its heading.
 
+        The newest chat gives the first section, the newest chat before that section the next, and so on.
+
         Args:
             folders: Their ids; None is outside of folders.
             now: Seconds since the epoch.
@@ -180,7 +183,7 @@ def _in_folders(folders: Sequence[int | None]) -> str:
 
 
 def _section(when: float, today: datetime) -> tuple[str, float]:
-    """Return the heading for a time, and since when that heading applies."""
+    """Return the heading for a time, and since when that heading applies, which is never later than that time."""
     date = datetime.fromtimestamp(when)
     days = (today.date() - date.date()).days
     for limit, title in ((0, "Today"), (1, "Yesterday"), (7, "Previous 7 days"), (30, "Previous 30 days")):
@@ -294,6 +297,7 @@ def chats_listing(spans: ChatSpans, folders: Sequence[Folder], now: float) -> Li
         for folder in folders:
             if folder.parent_id is None:
                 parts += _folder_parts(folder, [each for each in folders if each.parent_id == folder.id], inside)
+    # All other chats are listed by date: those outside of folders, and those in deleted folders.
     known = {folder.id for folder in folders}
     for title, span in spans.dated([each for each in inside if each not in known], now):
         parts += [SectionRow(title), span]
@@ -303,6 +307,7 @@ def chats_listing(spans: ChatSpans, folders: Sequence[Folder], now: float) -> Li
 def _folder_parts(
     folder: Folder, nested: Sequence[Folder], inside: dict[int | None, ChatSpan]
 ) -> Iterator[Row | ChatSpan]:
+    """Yield a folder's row and, if it is expanded, the folders in it with their chats, then its own chats."""
     counts = {each.id: inside[each.id].count if each.id in inside else 0 for each in (folder, *nested)}
     yield FolderRow(folder, 0, sum(counts.values()))
     if not folder.expanded:

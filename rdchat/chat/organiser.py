@@ -34,7 +34,8 @@ _WITHOUT_TITLE = """
     ORDER BY updated_at DESC LIMIT 20
 """
 
-# The kinds of text by others that a note may come from. A complete reply without `drafting` was imported.
+# The kinds of text by others that a note may come from: ?1 is the chat, ?2 the folder, ?3 the note before a summary. A
+# reply's `server` is empty for this computer. A complete reply without `drafting` was imported, so it counts as `?`.
 _NOTE_SOURCE = """
     SELECT coalesce(group_concat(name, ' or '), '') FROM (
         SELECT 'a file' AS name WHERE EXISTS (SELECT 1 FROM message_files WHERE conversation_id = ?1)
@@ -158,7 +159,8 @@ class ChatOrganiser:
             pinned_at=None,
             archived=False,
         )
-        # With the cut, the model would get nothing of a branch that ends there.
+        # With the cut, the model would get nothing of a branch that ends there. The highest `activated` makes this the
+        # visible path.
         if last_id is not None:
             end = replace(chat.messages[-1], context_cut=None, activated=1 << 62)
             chat = replace(chat, messages=(*chat.messages[:-1], end))
@@ -194,7 +196,7 @@ class ChatOrganiser:
         """Erase chats and messages that were deleted for good, and remains of a crash, as bulk work."""
 
         def end(outcome: Any) -> None:
-            # The log would keep their texts until rdchat quits.
+            # SQLite's write-ahead log would keep their texts until rdchat quits.
             with suppress(sqlite3.Error):
                 self._database.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             if on_end is not None:
@@ -256,7 +258,10 @@ class ChatOrganiser:
     def set_project(
         self, folder_id: int, project: Project, files: Sequence[tuple[AttachedFile, str]] | None = None
     ) -> None:
-        """Replace what the chats of a folder share; the files, each with its text, where they are given."""
+        """Replace what the chats of a folder share; the files, each with its text, where they are given.
+
+        Then images that no chat or folder has any more are erased.
+        """
         # Undo may still hold an erased folder: no text of it may come back.
         self.read_folder(folder_id)
 

@@ -57,8 +57,8 @@ class Preset:
         name: Its name for people.
         id: Chats and models refer to it by this.
         system_prompt: None leaves it to the settings.
-        sampling: The values that `sampling_chosen` names apply, stop strings included.
-        sampling_chosen: Names of values in `sampling`.
+        sampling: Of these values only those named in `sampling_chosen` apply; others are left to the settings.
+        sampling_chosen: Names of values in `sampling`, `stop` for the stop strings.
         thinking_choice: None leaves it to the model.
         thinking_tokens: The most tokens of a thought; None for no limit.
         answer_shape: The format of answers; None for any text.
@@ -213,7 +213,7 @@ def _one_line(name: str) -> str:
 
 
 def _lm_studio(data: Mapping[str, Any], file_name: str) -> ReadPresets:
-    """Read LM Studio's keys and values; none of those for loading a model is understood."""
+    """Read LM Studio's keys and values; the keys that are not understood are returned, all for loading among them."""
     preset = Preset(_one_line(str(data.get("name") or file_name)))
     not_understood = list[str]()
     load = data.get("load")
@@ -231,7 +231,7 @@ def _with(preset: Preset, key: str, value: Any) -> Preset:
     """Return a preset with a value of LM Studio; raises TypeError or ValueError if it is not understood."""
     match key, value:
         case _, {"checked": checked}:
-            # A switch beside the value.
+            # A value with a switch, such as {"checked": true, "value": 40}; switched off, it changes nothing.
             return _with(preset, key, value.get("value")) if checked is True else preset
         case "systemPrompt", str():
             return replace(preset, system_prompt=value)

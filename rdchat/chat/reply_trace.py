@@ -92,7 +92,11 @@ class ReplyTrace:
                 self._in_round = event.round is None
 
     def _round_of(self, event: TokenEvent) -> int:
-        """Return the number of the round that a new token belongs to, which it may begin; 0 for none."""
+        """Return the number of the round that a new token belongs to, which it may begin; 0 for none.
+
+        Only the last event of a round has `round`. So a token that was not drafted is outside of rounds, unless one is
+        open, or it has `round`: then it is the only token of its round.
+        """
         if not self._in_round:
             if event.position == 0 and event.round is None:
                 # This is the first token of a reply, or plain decoding.
@@ -111,7 +115,10 @@ class ReplyTrace:
             self.tokens[-1] = replace(self.tokens[-1], text=self.tokens[-1].text + trailing_text)
 
     def join(self, onward: "ReplyTrace") -> None:
-        """Append the trace of a continuation."""
+        """Append the trace of a continuation, with its rounds numbered on.
+
+        Characters of the reply between the two, which have no tokens, are added to `missing`.
+        """
         written = self.missing + sum(len(token.text) for token in self.tokens)
         self.missing += max(0, onward.begins_at - written) + onward.missing
         first = len(self.tokens)

@@ -145,8 +145,9 @@ class ConversationStore(Database):
         sql = "UPDATE conversations SET updated_at = ? WHERE deleted_at IS NULL AND updated_at >= ?"
         # A value that is not a date is listed last.
         connection.execute(sql, (NO_DATE, END_OF_DATES))
-        # A half-finished import or copy becomes 1, and is erased.
+        # A half-finished import or copy becomes 1, and is erased. With `<> 0` SQLite uses an index of hidden chats.
         connection.execute("UPDATE conversations SET unlisted = 1 WHERE unlisted = 2 AND unlisted <> 0")
+        # If the search index accepts no word, this raises, and `_mend` makes the index anew.
         connection.executescript(WRITE_CHECK)
         return notice
 
@@ -165,6 +166,7 @@ class ConversationStore(Database):
         folder = self._temporary_folder.enter_context(temporary_folder())
         temporary = ConversationStore(folder / "chat.db", self._clock, in_memory=True)
         first = next(self._first_ids)
+        # SQLite numbers new rows from these numbers on.
         sql = "INSERT INTO sqlite_sequence (name, seq) VALUES ('conversations', ?1), ('messages', ?1)"
         temporary.execute(sql, first)
         self._temporary = temporary
@@ -446,7 +448,7 @@ class ConversationStore(Database):
     def set_context_cut(self, message_id: int, cut: ContextCut | None) -> Message:
         """Hide a message and those before it from the model; None shows them again.
 
-        An earlier summary there is also overwritten on disk.
+        An earlier summary there is also overwritten on disk: `erase` empties SQLite's log.
         """
         sql, values = assignment(context_cut=cut)
         self.execute(f"UPDATE messages SET {sql} WHERE id = ?", *values, message_id)
@@ -556,6 +558,7 @@ class ConversationStore(Database):
 
         def save(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM unsent_files WHERE conversation_id IS ?", (conversation_id,))
+            # The columns are the chat, then the fields of `AttachedFile` in order, then the text.
             rows = ((conversation_id, *astuple(file), text_column(text)) for file, text in files)
             connection.executemany(sql, rows)
 

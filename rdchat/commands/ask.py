@@ -155,6 +155,7 @@ def run(args: argparse.Namespace) -> int:
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
     draft = from_options(DraftSettings, args, mode=Mode(args.mode))
+    # A drafter that the person names must be one that the mode uses.
     for mode, drafter in DRAFTERS.items():
         if draft.named(mode) and not draft.mode.uses(drafter.option):
             option = f"--{drafter.option.replace('_', '-')}"
@@ -169,6 +170,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(answer.report())
     elif not answer.cancelled or answer.end is not None:
+        # Ends the answer's last line.
         print()
     if args.profile and not args.json and answer.end is not None:
         print(ledger_table(ledger_rows(grouped_entries(answer.end.statistics.ledger))), file=sys.stderr)
@@ -334,6 +336,7 @@ class _Answer:
         where = f"runs on {info.server} ({info.device}), where your text goes" if info.server else "runs on these Macs"
         progress.erase()
         print(f"rdchat: {info.name} {where}.", file=sys.stderr)
+        # Without a known context there is no limit, so nothing needs to be counted.
         is_known = info.context_length < UNKNOWN_LENGTH
         return info, engine.count_tokens if is_known else lambda _messages: 0, engine.generate
 

@@ -157,6 +157,7 @@ def run(args: argparse.Namespace) -> int:
     images = read_images(args)
     prompts = [replace(prompt, images=images) for prompt in _prompts(args)]
     replies = read_replies(Path(args.reply_store)) if args.reply_store is not None else []
+    # This plan checks the options; `_measure` makes the one that runs, with the modes of the loaded model.
     measurement = _Measurement(_plan(args, prompts, args.modes or tuple(Mode)))
     if Mode.SPECULATIVE in (args.modes or ()) and args.draft_model is None:
         raise InvalidSettingError("Mode draft-model needs a draft model.", "Choose one with --draft-model.")
@@ -265,6 +266,7 @@ def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, s
             if isinstance(event, BenchProgress):
                 share = event.done / event.total if event.total else None
                 progress.show_stage(LoadProgress(f"{event.text}{event.left_text}", share))
+                # The runs of a turn come together, and progress only before or after them.
                 if stored:
                     stored.end_turn()
             elif isinstance(event, BenchRun):

@@ -50,7 +50,8 @@ _PRINTED = (
 def card_of(args: argparse.Namespace) -> ModelCard:
     """Return the model that the options name by a hub id, a name in the list, or a path.
 
-    A hub id means the model in the hub's cache, complete or not, before any other.
+    A hub id means the model in the hub's cache, complete or not, before any other. If nothing of it is there, a model
+    of the list with that name counts, else a card of the id without any files.
 
     Raises:
         ModelError: If there is none, or several have this name.
@@ -76,6 +77,7 @@ def list_models(args: argparse.Namespace) -> int:
 
     models = [_listed(model) for model in library_models(stored_settings().models_folder)]
     names = {model["name"] for model in models if model["kind"] == "model"}
+    # A name means one thing: a drafter with the name of a model is listed by its path.
     for model in models:
         if model["kind"] == "drafter" and model["name"] in names:
             model["name"] = model["path"]
@@ -197,6 +199,7 @@ def delete(args: argparse.Namespace) -> int:
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat cannot delete {args.model}.", reason)
     question = RemovalQuestion.for_model(replace(card, name=args.model))
+    # Here the vision tower that was fetched for a model stays. It is a model of its own in the list.
     tower = question.tower
     question = replace(question, tower=None)
     if not agreed(args.yes, f"{args.model}: {question.question_text()}"):

@@ -57,7 +57,7 @@ class TerminalStream(io.TextIOWrapper):
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
         super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
-        # Collected before, it would close their file.
+        # If Python freed it while this stream is in use, it would close the file that both write to.
         self._original = stream
 
     def write(self, text: str) -> int:

@@ -30,7 +30,7 @@ MAX_FILES = 20
 MAX_MESSAGE_CHARACTERS = 2_000_000
 _MAX_IMAGES_BYTES = 100_000_000
 _LONGEST_NAME = 120
-# A longer name is cut before it is normalized, which takes as long as the square of a letter's marks.
+# Normalizing takes time with the square of the number of marks on one letter. So a longer name is cut before.
 _LONGEST_READ = 1000
 
 
@@ -114,7 +114,7 @@ def image_file(data: bytes, name: str, note: str = "", width: int = 0, height: i
     if "." not in name:
         known = format_of(data)
         name += f".{known.endings[0] if known else 'image'}"
-    # Otherwise an image whose data are a text would stand in its place.
+    # The store keeps texts by their digest. Without this word, a text file with the same bytes would have the same one.
     digest = f"image {hashlib.sha256(data).hexdigest()}"
     return AttachedFile(printable_name(name), FileKind.IMAGE, digest, len(text), "", note, width, height), text
 
@@ -125,7 +125,10 @@ def image_data(text: str) -> bytes:
 
 
 def too_large(files: Sequence[AttachedFile]) -> str:
-    """Return why files cannot be stored with one message; empty if they can."""
+    """Return why files cannot be stored with one message; empty if they can.
+
+    The text of an image is base64: four characters for three bytes.
+    """
     if sum(file.characters for file in files if file.kind is not FileKind.IMAGE) > MAX_MESSAGE_CHARACTERS:
         return f"The files have more than {MAX_MESSAGE_CHARACTERS // 10**6} million characters. Choose parts of them."
     if sum(file.characters for file in files if file.kind is FileKind.IMAGE) * 3 // 4 > _MAX_IMAGES_BYTES:
@@ -157,7 +160,7 @@ def block_of(file: AttachedFile, text: str) -> str:
 def printable_name(name: str) -> str:
     """Return a file's name on one line of limited length, in printable characters, with its ending."""
     if name.isascii() and name.isprintable() and 0 < len(name) <= _LONGEST_NAME and "  " not in name:
-        # A long chat has hundreds of files, and nearly all names need nothing more.
+        # This is a short cut: a long chat has hundreds of files, and nearly all names need nothing more.
         return name.strip() or "file"
     if len(name) > 2 * _LONGEST_READ:
         name = name[:_LONGEST_READ] + name[-_LONGEST_READ:]
@@ -218,7 +221,10 @@ def all_of(file: ReadFile) -> Part:
 
 
 def beginning(file: ReadFile, characters: int) -> Part:
-    """Return at most `characters` from the beginning, cut at a line end if one is near."""
+    """Return at most `characters` from the beginning, cut at a line end if one is in the last tenth of them.
+
+    The label has whole percents, at most 99 since something was cut; below 1 % one digit, such as `0.3%`.
+    """
     text = full_text(file)
     if characters >= len(text):
         return Part(text)
@@ -332,7 +338,11 @@ def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
 
 
 def _cut(text: str) -> list[str]:
-    """Split a text into pieces of at most `PASSAGE` characters; a piece ends in the second half of these if it can."""
+    """Split a text into pieces of at most `PASSAGE` characters.
+
+    A piece ends in the second half of these: behind the last paragraph that ends there, else behind the last line, else
+    the last sentence, else the last word; else it has `PASSAGE` characters.
+    """
     pieces: list[str] = []
     index = 0
     while index < len(text):

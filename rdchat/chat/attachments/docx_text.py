@@ -48,9 +48,11 @@ _BREAKS = {"br": "br", "cr": "br", "ptab": "tab"}
 # item, which mammoth's HTML has at the beginning of the item.
 _WORD = re.compile("\ufdd0([0-9]+)\ufdd1")
 _ITEM = re.compile("<li>\ufdd2([^\ufdd3]*)\ufdd3")
+# TeX of the signs of sums, and of the accents above a letter.
 _SIGNS = {"∑": r"\sum", "∏": r"\prod", "∫": r"\int", "∮": r"\oint", "\u0302": r"\hat", "\u0303": r"\tilde",
           "\u0304": r"\bar", "\u0305": r"\bar", "\u20d7": r"\vec", "\u0307": r"\dot", "\u0308": r"\ddot"}  # fmt: skip
-# TeX of the elements of Office Math. The gaps are the names of elements inside, and what `_tex` adds to them.
+# Templates for `str.format`, by element of Office Math. A name in them is an element inside, or what `_tex` adds. A
+# fraction is an `f` with a `num` and a `den`: of 1 and 2 it becomes `\frac{1}{2}`.
 _TEX = {
     "f": r"\frac{{{num}}}{{{den}}}", "rad": r"\sqrt{degree}{{{e}}}", "bar": r"\overline{{{e}}}",
     "sSup": "{base}{scripts}", "sSub": "{base}{scripts}", "sSubSup": "{base}{scripts}", "sPre": "{{}}{scripts}{e}",
@@ -72,7 +74,8 @@ class ListNumbers:
 
     def __init__(self, parts: Iterable[Element]) -> None:
         self.is_sure = True
-        # The definitions of lists and styles, by the name and value of each of their attributes, such as their ids.
+        # The definitions of lists and styles, by the name and value of each of their attributes, such as
+        # ("numId", "3") for a list, ("abstractNumId", "0") and ("styleId", "Heading1").
         self._definitions = {
             (name, value): each for root in parts for each in root for name, value in attributes_of(each).items()
         }
@@ -83,7 +86,10 @@ class ListNumbers:
     def next_label(self, paragraph: Element) -> str | None:
         """Return the number before a paragraph, such as `3.` or `(a)`; None where it has none, or a bullet.
 
-        A list of Word refers to an abstract list, which has a level for each depth, and may override its levels.
+        A list of Word refers to an abstract list, which has a level for each depth, and may override its levels. The
+        first item of a list sets the counts for which it has a start of its own. Each item adds one at its depth, and
+        the counts below begin anew. The level's pattern has `%1` for the count at the first depth, `%2` for the next:
+        `%1.%2` becomes `2.3`.
         """
         list_id, depth = self._list_of(paragraph)
         own_list = self._definitions.get(("numId", list_id))
@@ -116,7 +122,10 @@ class ListNumbers:
         return label
 
     def _list_of(self, paragraph: Element) -> tuple[str, str]:
-        """Return the list and the depth of a paragraph: its own, or those of its style."""
+        """Return the list and the depth of a paragraph: its own, else its style's, else those of the style below that.
+
+        Each of the two is looked for by itself. Without a list, its id is empty.
+        """
         element: Element | None = paragraph
         list_id = ""
         depth = ""
@@ -166,14 +175,15 @@ class DocxParts:
     def prepared(self, xml: bytes) -> bytes:
         """Return a part as mammoth reads all of it; collect the text of one that it does not read."""
         root = _parsed(xml)
-        # If mammoth needs this part, it refuses the file.
+        # It cannot be parsed. If mammoth needs this part, it refuses the file.
         if root is None:
             return xml
         kind = _name(root)
         if kind in _UNSEEN_ROOTS:
             return xml
         with_text: set[Element] = set()
-        # Inner elements come first. Of alternatives for older versions of Word, the first with a text stays.
+        # Elements with a text in them; inner elements come first. An `AlternateContent` has the same thing for several
+        # versions of Word: the first with a text stays.
         for each in reversed(list(root.iter())):
             if _name(each) == "AlternateContent":
                 each[:] = [child for child in each if child in with_text][:1]
@@ -198,7 +208,13 @@ class DocxParts:
         return changed
 
     def _replace(self, parent: Element, index: int, each: Element, namespace: str) -> None:
-        """Replace or change one element, if mammoth would drop it or what it means."""
+        """Replace or change one element, if mammoth would drop it or what it means.
+
+        - An equation and ruby become plain text; ruby is written as `base(reading)`.
+        - The chosen entry of a drop-down list is inserted behind the field's mark.
+        - Of tracked changes, deleted text gets `~~`, and moved text is left out at its old place.
+        - Double strike and special breaks become those that mammoth knows.
+        """
         name = _name(each)
         if name in ("oMath", "oMathPara"):
             mark = "$" if name == "oMath" else "$$"
@@ -212,7 +228,8 @@ class DocxParts:
             self.has_changes = True
             if name == "del" and (text := _plain(each, "delText")):
                 parent[index] = _run(namespace, f"~~{text}~~")
-            # Moved text is shown where it went. mammoth would drop a row that its properties call deleted.
+            # Moved text is shown where it went, so it is emptied here. For a `del` in a row's properties, `trPr`,
+            # mammoth would drop the row: as an `ins` it stays.
             elif name == "moveFrom" or _name(parent) == "trPr":
                 each.clear()
                 each.tag = f"{namespace}ins"
@@ -233,7 +250,7 @@ class DocxParts:
         # The keys are in the document's order, so list items are counted in it.
         for each in list(parents):
             if _name(each) == "p" and (label := self.numbers.next_label(each)) is not None:
-                # The properties of a paragraph stay first in it.
+                # The properties of a paragraph stay first in it: the label comes at index 1 where it has any, else 0.
                 each.insert(each.find("{*}pPr") is not None, _run(namespace, f"\ufdd2{label}\ufdd3"))
             if _name(each) != "t":
                 continue
@@ -275,7 +292,8 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     except Exception as error:
         raise refused(_DAMAGED, name) from error
     present = set(_WORD.findall(result.value))
-    # An item gets the number that Word shows as its label; one without a number has a bullet.
+    # An item gets the number that Word shows as its label; one without a number has a bullet. The signs that are left
+    # stand around the number of a paragraph that is no item in the HTML, such as a heading.
     html = _ITEM.sub(r'<li label="\1">', _WORD.sub("", result.value)).replace("<li>", '<li label="-">')
     body = html_to_text(html.replace("\ufdd2", "").replace("\ufdd3", " "))
     headers, footers, drawings = (

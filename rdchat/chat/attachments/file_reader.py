@@ -97,6 +97,7 @@ class FileReader:
             return result
         except ChildError as error:
             raise FileRefusedError(f"{name} {error.reason}.", error.hint if error.interrupted else _HINT) from error
+        # The refusals of the child's functions begin with the name; other errors get it here.
         except RdchatError as error:
             named = error.message.startswith(name)
             message = error.message if named else f"{name} could not be read. {error.message}"
@@ -119,7 +120,10 @@ def _file_of(name: str, answer: Any) -> ReadFile:
 
 
 def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tuple[list[str], str]:
-    """Return the text of each page and a note on pages without text.
+    """Return the text of each page, and a note on pages that cannot be read, have no text, or have doubtful signs.
+
+    A warning of pypdf while the file is opened makes all of it doubtful, one at a page that page. A file without any
+    text is refused: it is damaged, has its content outside of its pages (`_outside_notes`), or is a scan or empty.
 
     Args:
         data: The whole file.
@@ -196,7 +200,10 @@ class _WarningLog(logging.Handler):
 
 
 def _outside_notes(reader: "pypdf.PdfReader") -> list[str]:
-    """Return a note for each place beside its pages where a PDF keeps what its app shows: XFA forms, attached files."""
+    """Return a note for each place beside its pages where a PDF keeps what its app shows: XFA forms, attached files.
+
+    If the list of attached files cannot be read, it counts as one with the name `?`.
+    """
     catalog = reader.root_object
     form: dict[Any, Any] = _tried(lambda: dict(catalog["/AcroForm"]), {})  # type: ignore[call-overload]
     notes = []
@@ -260,6 +267,9 @@ def _text_of(pages: "Sequence[pypdf.PageObject]", page: int) -> str | None:
 def _name_signs(page: "pypdf.PageObject") -> None:
     """Give pypdf the letters of glyph names that it does not know: it writes these names into the text.
 
+    The names stand in the list `/Differences` of a font's encoding, after the code of the first: `[65, /A, /B]`. One
+    that is unknown here too becomes U+FFFD.
+
     Code 0 in TeX's symbol fonts is the minus sign: fontTools leaves it out of a font's own encoding.
     """
     from fontTools import agl  # noqa: PLC0415  as above
@@ -317,7 +327,12 @@ def _inherited(field: Any, key: str) -> Any:
 
 
 def _value(field: Any) -> str:
-    """Return what a field shows; empty for an empty one, a push button and a password."""
+    """Return what a field shows; empty for an empty one, a push button and a password.
+
+    - a tick box: `[x]` or `[ ]`
+    - a radio button: the name of its state if it is chosen
+    - other fields: the text, or the chosen entries. `/Opt` has pairs of an entry's stored value and its shown name.
+    """
     flags = int(_inherited(field, "/Ff") or 0)
     kind = _inherited(field, "/FT")
     if kind == "/Btn":

@@ -35,7 +35,8 @@ RAISED = {
 """By tag, the sign of TeX, and the characters that Unicode has raised or lowered."""
 # Most columns or rows of a merged cell.
 _MAX_SPANNED = 100
-# Start tags that end open elements without an end tag: which elements, and where the search for them stops.
+# Start tags that end open elements without an end tag: which elements, and where the search for them stops. `<li>` ends
+# the open `li`, but not one outside of the list that it stands in.
 _CELLS = {"td", "th"}
 _TABLE = {"table"}
 _ENDS = {
@@ -60,7 +61,10 @@ def attribute_number(text: str, default: int = 0) -> int:
 
 
 def numeral(number: int, form: str) -> str:
-    """Return a number in a form, such as `a`, `I` or `lowerRoman`; empty if it is too high, or the form is unknown."""
+    """Return a number in a form, such as `a`, `I` or `lowerRoman`; empty if it is too high, or the form is unknown.
+
+    The forms `A`, `I` and those that begin with `upper` have capitals.
+    """
     if form in ("", "1", "decimal"):
         return str(number)
     numerals = _FORMS.get(form.lower().replace("upper", "lower"), [])
@@ -120,6 +124,7 @@ class _TreeParser(HTMLParser):
             self.handle_data(f"[image: {alt}]")
         elif tag == "input":
             self.handle_data(_typed(attributes))
+        # At the limit of depth only tags of `_ENDS` and `_VOID` still become elements.
         elif len(self._open) < _DEEPEST or tag in _ENDS or tag in _VOID:
             element = _Element(tag, attributes)
             self._open[-1].children.append(element)
@@ -127,6 +132,7 @@ class _TreeParser(HTMLParser):
                 self._open.append(element)
 
     def handle_endtag(self, tag: str) -> None:
+        # Within a table, the end tag of a row, cell or other element in `_ENDS` ends nothing outside of the table.
         self._end({tag}, _TABLE if tag in _ENDS else set(), last=True)
 
     def parse_marked_section(self, i: int, _report: bool = True) -> int:
@@ -140,9 +146,10 @@ class _TreeParser(HTMLParser):
         return end
 
     def _end(self, tags: set[str], within: set[str], *, last: bool = False) -> None:
-        """End the first or last open element with one of `tags` inside the last open one with a tag of `within`.
+        """End an open element with one of `tags`, and what is open in it; nothing happens without such an element.
 
-        What is open in that element ends too. Nothing happens without such an element.
+        The search goes from the innermost open element outwards, up to one with a tag of `within`. It ends the
+        outermost one that it finds, or the innermost if `last`.
         """
         first = 0
         for index in range(len(self._open) - 1, 0, -1):
@@ -211,7 +218,10 @@ def _blocks_of(element: _Element) -> list[str]:
 
 
 def _items(element: _Element) -> Iterator[str]:
-    """Yield the items of a list; a `label`, which is no HTML, stands instead of the number or dash."""
+    """Yield the items of a list, with a number or dash each, and further lines indented.
+
+    An attribute `label`, which is not of HTML but comes from `docx_text`, stands instead of the number or dash.
+    """
     form = element.attributes.get("type") or ""
     step = -1 if "reversed" in element.attributes else 1
     count = sum(isinstance(child, _Element) and child.tag == "li" for child in element.children)
@@ -247,7 +257,7 @@ def _code(element: _Element) -> Iterator[str]:
 
 
 def _rows(element: _Element) -> Iterator[str]:
-    """Yield the lines of a table; a merged cell is followed, or stands above, empty ones."""
+    """Yield the lines of a table. A merged cell has its text in the first place that it covers; others are empty."""
     # How many of the next rows a merged cell covers, by column.
     covered: dict[int, int] = {}
     first = True
@@ -351,7 +361,11 @@ def notebook_text(text: str) -> tuple[str, str]:
 
 
 def _cell_blocks(cell: dict[str, Any]) -> Iterator[str]:
-    """Yield a cell's source and its outputs as Markdown; one of a damaged notebook raises any error."""
+    """Yield a cell's source and its outputs as Markdown; one of a damaged notebook raises any error.
+
+    An output is printed text, the traceback of an error, or data in several formats. Of these the first in `_FORMATS`
+    counts, else the first that it has. A format that is no text is only named.
+    """
     source = "".join(cell["source"])
     yield fenced(source.strip("\n")) if cell["cell_type"] == "code" else source
     for output in cell.get("outputs", ()):

@@ -86,6 +86,9 @@ _SHARED = frozenset("“”‘’„‚‹›«»–—…•€°§©®™№·
 def kind_of(data: bytes, name: str) -> FileKind | None:
     """Return a file's kind; None for a ZIP, whose content decides.
 
+    First the first bytes count: image, PDF, ZIP, formats that are refused. Then the name's ending, then a beginning as
+    HTML. All else is plain text.
+
     Args:
         data: The file, or its first 4 KB or more.
         name: Its name, with the ending.
@@ -122,7 +125,11 @@ def is_image(path: Path) -> bool:
 
 
 def begins_as_image(head: bytes) -> bool:
-    """Return whether the first bytes of a file are those of an image."""
+    """Return whether the first bytes of a file are those of an image.
+
+    A format with `brands`, such as HEIC, cannot be mistaken. The marks of others are so short that a text may begin
+    with them.
+    """
     image = format_of(head)
     if image is not None and image.brands:
         return True
@@ -131,6 +138,7 @@ def begins_as_image(head: bytes) -> bool:
 
 def _refuse_known(head: bytes, name: str) -> None:
     """Raise FileRefusedError for a known format that cannot be read, by its first bytes."""
+    # RTF is text itself, so it comes before that test.
     if head.startswith(b"{\\rtf"):
         raise refused(_RTF, name)
     if _is_text(head):
@@ -141,7 +149,7 @@ def _refuse_known(head: bytes, name: str) -> None:
     for beginnings, refusal in _REFUSED_BEGINNINGS:
         if head.startswith(beginnings):
             raise refused(refusal, name)
-    # A header's length in 64 bits is followed by JSON.
+    # In safetensors, a header in JSON follows its length in 64 bits.
     if head[8:9] == b"{" and head[4:8] == b"\0\0\0\0":
         raise refused(("{name} is a model's weights, not a text.", "Drop the model's folder to load it."), name)
 
@@ -185,7 +193,11 @@ def decoded(data: bytes, name: str, is_html: bool = False) -> tuple[str, str]:
 
 
 def _decoded(data: bytes, name: str, *, is_html: bool) -> tuple[str, str]:
-    """Return what `decoded` does, before control characters and line ends are replaced."""
+    """Return what `decoded` does, before control characters and line ends are replaced.
+
+    The first of these that fits counts: a byte order mark, UTF-8, the encoding that a page declares, a guess. A file
+    without a mark that has a zero byte is binary.
+    """
     for marks, encoding in _MARKS:
         if data.startswith(marks):
             text = data.decode(encoding, "replace")
@@ -267,8 +279,8 @@ def guessed(data: bytes) -> tuple[str, str]:
     """
     text = data.decode("utf-8", "replace")
     wrong = text.count("\ufffd")
-    # Each wrong byte adds two here: the three bytes of its replacement less one character. Other characters beyond
-    # ASCII add one to three each: together more than there are wrong bytes.
+    # This difference counts bytes less characters. A wrong byte adds two: its replacement has three bytes. Any other
+    # character beyond ASCII adds one to three. Above three times `wrong`, these others add more than `wrong`.
     if len(text.encode()) - len(text) > 3 * wrong:
         return text, "Some of its bytes are not UTF-8 and were replaced."
     first = re.search(rb"[\x80-\xff]", data)
@@ -294,6 +306,7 @@ def _score(sample: bytes, encoding: Encoding) -> float:
     # In an alphabet the rarest letter weighs 0.2; in other scripts all that are listed weigh 1.
     step = 0.8 / len(encoding.letters) if encoding.letters[0].islower() else 0.0
     by_letter = {letter: 1 - step * rank for rank, letter in enumerate(encoding.letters)}
+    # With a space at both ends, `spaced[index]` stands before `text[index]`, and `spaced[index + 2]` after it.
     spaced = f" {text} "
     weights = [
         _weight(spaced[index], letter, spaced[index + 2], by_letter, encoding)

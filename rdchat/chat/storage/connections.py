@@ -215,7 +215,10 @@ def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
 
 
 def _make_safe(connection: sqlite3.Connection) -> None:
-    """Prepare any connection for a file that may be damaged or made by hand; writes nothing."""
+    """Prepare any connection for a file that may be damaged or made by hand; writes nothing.
+
+    The triggers of its schema may not run until the schema is checked and `trust` is called.
+    """
     # A flipped bit in a text must not make a whole chat unreadable.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     add_functions(connection)
@@ -244,14 +247,18 @@ def _read_only(path: Path) -> str:
 
 @contextmanager
 def _readable_address(path: Path) -> Iterator[str]:
-    """Yield the address by which SQLite can read a store, also in a folder without write permission."""
+    """Yield the address by which SQLite can read a store, also in a folder without write permission.
+
+    SQLite needs an index (`-shm`) beside the file, and makes it where it may write, or where it is there already. Else
+    the file alone is read if its log (`-wal`) is empty. Else both are copied to a folder where SQLite may write.
+    """
     log, index = (companion(path, ending) for ending in ("-wal", "-shm"))
     if os.access(path.parent, os.W_OK) or index.exists():
         yield _read_only(path)
     elif not log.exists() or not log.stat().st_size:
         yield f"{_read_only(path)}&immutable=1"
     else:
-        # The newest chats are in the log, which SQLite cannot read without its index.
+        # The newest chats are in the log.
         with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
             for each in (path, log):
                 shutil.copyfile(each, Path(folder) / each.name)

@@ -79,7 +79,7 @@ class Database:
     Args:
         path: Created if missing, and migrated to the newest version. A damaged file is moved aside with its
             companions; one of a later version or of another program stays as it is, and opening it fails.
-        wait: Whether to wait until the file is open. Otherwise call `wait`, or read, which waits too.
+        wait: Whether to wait until the file is open. Otherwise call `wait_until_open`, or read, which waits too.
         in_memory: Whether the tables are in memory only; `path` is then for their lock and images.
 
     Attributes:
@@ -307,7 +307,7 @@ class Database:
         self._use(connection)
 
     def _use(self, connection: sqlite3.Connection) -> None:
-        """Write through a connection from now on, and remember which files are its own."""
+        """Write through a connection from now on, and remember which files are its own, for `_keep_file`."""
         self.connection = connection
         self._is_open = True
         self._file = file_id(self.path)

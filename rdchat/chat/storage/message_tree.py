@@ -64,7 +64,7 @@ TRASH_DAYS = 30
 _DAY_S = 86_400.0
 # A date that expired this long ago is doubtful: the clock jumped, or the app was not opened.
 _DOUBTFUL_DAYS = 365
-# Hides a span from `MessageTree.below`, which is the beginning of a run.
+# Hides a span from `MessageTree.below`: its first message, and those of the chat in it whose id follows their parent's.
 _HIDE = f"""
     INSERT INTO deleted_messages (message_id, root_id, deleted_at)
     SELECT id, :root, :now FROM messages WHERE id = :first AND {NOT_DELETED}

@@ -64,6 +64,9 @@ def search_phrases(search: str, *, beginnings: bool = False) -> list[str]:
     Args:
         search: Any text; quotes and operators have no special meaning. Words of punctuation alone are left out.
         beginnings: Whether every word may be incomplete, and not only the last one. Such a phrase has no blank behind.
+
+    >>> search_phrases("C++ fü")
+    [' c + + ', ' fu']
     """
     parts = unicodedata.normalize("NFC", search[: 4 * _MAX_CHARACTERS])[:_MAX_CHARACTERS].split()[:_MAX_WORDS]
     phrases = [phrase for phrase in map(index_text, parts) if phrase.strip()]
@@ -105,7 +108,8 @@ class WordMatcher:
         letters = list(pairwise(range(len(text) + 1)))
         if not text.isascii():
             letters = [(begin, end) for begin, end in _letters(text) for _ in _folded(text[begin:end])]
-        # The same for each sign of `indexed`, which has a blank before each word. The letter of that blank is not used.
+        # The same for each sign of `indexed`, at the same index. It has a blank before each word, whose letter is not
+        # used.
         words = _WORD.finditer(_plain(text))
         origins = [letters[position] for word in words for position in range(word.start() - 1, word.end())]
         spans: list[tuple[int, int]] = []
@@ -122,7 +126,10 @@ class WordMatcher:
 
 
 def _plain(text: str) -> str:
-    """Return a text without case and accents, with blanks around letters that are words."""
+    """Return a text without case and accents, with blanks around letters that are words.
+
+    ASCII needs no tables. A text with combining marks is taken letter by letter, any other sign by sign.
+    """
     if text.isascii():
         return text.lower()
     if any(map(_continues, set(text))):

@@ -176,7 +176,7 @@ def store_project(connection: sqlite3.Connection, folder_id: int, project: Proje
 def set_folder_files(connection: sqlite3.Connection, folder_id: int, files: Sequence[tuple[AttachedFile, str]]) -> None:
     """Store the files of a folder in place of those that it has, each with its text."""
     add_texts(connection, files)
-    # The texts that stay have a row at all times.
+    # The new rows come before the old ones are deleted: a trigger deletes a text with its last row.
     (last,) = connection.execute("SELECT max(rowid) FROM folder_files").fetchone()
     for position, (file, _) in enumerate(files):
         connection.execute(
@@ -194,7 +194,10 @@ def file_row(file: AttachedFile) -> tuple[object, ...]:
 
 
 def add_texts(connection: sqlite3.Connection, files: Iterable[tuple[AttachedFile, str]]) -> None:
-    """Store the texts of files, each with its file, that are not stored already."""
+    """Store the texts of files, each with its file, that are not stored already; a text replaces an empty one.
+
+    For an image an empty text is stored, and its data apart (`add_image`).
+    """
     for file, text in files:
         is_image = file.kind is FileKind.IMAGE
         connection.execute(
@@ -324,7 +327,8 @@ def read_project(connection: sqlite3.Connection, folder: Folder) -> FullChat:
 def insert_in_steps(connection: sqlite3.Connection, chat: FullChat) -> Generator[int, None, int]:
     """Insert a chat as bulk work: a step for its row, and one for each message.
 
-    The chat stays unlisted. A reply that is being written becomes an interrupted one.
+    The chat stays unlisted. A reply that is being written becomes an interrupted one. `activated` is numbered anew from
+    1, in the same order.
 
     Args:
         connection: Writes the store.

@@ -47,7 +47,7 @@ _NO_COLUMNS = {"files", "sibling", "siblings"}
 
 
 def conversation_from(row: Sequence[Any]) -> Conversation:
-    """Read a row of `CONVERSATION_COLUMNS`."""
+    """Read a row of `CONVERSATION_COLUMNS`. A chat that was pinned at no valid date is still pinned."""
     return Conversation(
         id=row[0],
         title=row[1],

@@ -77,6 +77,7 @@ def jan_chat(thread_json: Any, lines: list[Any]) -> FullChat:
         DamagedChatError: If all messages are damaged.
     """
     chat = ForeignChat()
+    # Anything but an object counts as a damaged part.
     thread = chat.inner({"thread": thread_json}, "thread")
     assistant = next(iter(chat.listed(thread, "assistants")), {})
     chat.system_prompt = chat.take_text(assistant, "instructions")
@@ -267,7 +268,11 @@ def _add_versions(chat: ForeignChat, entry: Json, parent: int | None) -> int | N
 
 
 def _reply(chat: ForeignChat, version: Json) -> tuple[str, Json]:
-    """Return the text of a reply in steps, and further fields of its message."""
+    """Return the text of a reply in steps, and further fields of its message.
+
+    A step with `content` has a part of the reply, or of a thought if its style says so. Any other step is itself a part
+    of a message (`ForeignChat.text_of`), such as a call.
+    """
     texts: list[str] = []
     model: str | None = None
     reason: FinishReason | None = None

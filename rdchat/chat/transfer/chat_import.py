@@ -174,7 +174,10 @@ class TaskProgress:
 
 
 def counted_parts(parts: Mapping[str, int]) -> str:
-    """Return such as `2 images, 1 tool call`; parts with an empty name are left out."""
+    """Return such as `2 images, 1 tool call`; parts with an empty name are left out.
+
+    A name that ends with `s` is the same for several.
+    """
     irregular = {name: name for name in parts if name.endswith("s")}
     named = (counted(number, name, irregular.get(name, "")) for name, number in parts.items() if name and number)
     return ", ".join(named)
@@ -219,7 +222,10 @@ class ImportWriter:
         self._error: RdchatError | None = None
 
     def store_frame(self, frame: Frame) -> None:
-        """Store a frame from the process."""
+        """Store a frame from the process.
+
+        An error is kept for `end_import`. The ValueError then ends the process, as for a frame of the wrong form.
+        """
         try:
             if "chat" in frame:
                 self._database.run_bulk(self._adding(rdchat_json.read(frame["chat"]))).result()
@@ -297,7 +303,10 @@ class ImportWriter:
 
 
 def _store_imported_project(connection: sqlite3.Connection, hidden: int, chat: FullChat, report: FileReport) -> None:
-    """Turn the folder of an imported project into that project; if the folder is a different project, it stays.
+    """Turn the folder of an imported project into that project.
+
+    If the folder is the same project already, nothing happens; if it is a different one, it stays, and the report says
+    so.
 
     Args:
         connection: The writer's.

@@ -105,7 +105,8 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
     text = _thoughts(chat, content) if kind == "thoughts" else _text_of(chat, content, metadata)
     has_counted_parts = chat.without.total() > left_out_before
     if author == "tool" or is_call:
-        # The app shows images and reports of tools, and no other text.
+        # The app shows images and reports of tools, and no other text. A call or result counts as left out if it has
+        # another text, or if nothing of it was taken or counted.
         report = _research_report(chat, metadata) if author == "tool" else ""
         has_output = report or chat.files
         if text.strip() or not (has_output or has_counted_parts):
@@ -136,7 +137,10 @@ def _text_of(chat: ForeignChat, content: Json, metadata: Json) -> str:
 
 
 def _without_marks(chat: ForeignChat, text: str) -> str:
-    """Replace each mark (`_MARK`) by the words that the app shows for it; count the marks without words."""
+    """Replace each mark (`_MARK`) by the words that the app shows for it; count the marks without words.
+
+    A mark without words goes with the blank before it.
+    """
 
     def words_of_mark(match: re.Match[str]) -> str:
         kind, *fields = match[2].split(_MARK_FIELDS)

@@ -52,7 +52,7 @@ _ENDS = {
 
 # The fence of a code block: its indent, its signs, and what follows them.
 _FENCE = re.compile(r"^( {0,3})(`{3,}+(?=[^`]*$)|~{3,}+)(.*)$")
-# With four bytes for each character, a name must stay below 255 bytes with its ending.
+# The most characters of a name without its ending, and half of the most bytes: file systems allow 255 bytes in all.
 _LONGEST_NAME = 80
 _HAS_IMAGES = """
     SELECT 1 FROM message_files WHERE kind = 'image' UNION SELECT 1 FROM folder_files WHERE kind = 'image' LIMIT 1

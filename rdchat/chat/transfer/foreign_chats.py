@@ -210,7 +210,10 @@ class ForeignChat:
         return self.text_of(data.pop(key, None))
 
     def inner(self, data: Json, key: str) -> Json:
-        """Return an object in another one; an empty one if it is missing or damaged."""
+        """Return an object in another one; an empty one if it is missing or damaged.
+
+        It stays in the other one, so what its reader does not take out of it is counted.
+        """
         return next(iter(self.listed({key: [data.get(key)]}, key)), {})
 
     def listed(self, data: Json, key: str) -> list[Json]:
@@ -317,7 +320,11 @@ class ForeignChat:
         return joined(texts, between)
 
     def _text_of_part(self, data: Any) -> str:
-        """Return the text of a part; empty for an image, which is taken, and for other kinds, which are counted."""
+        """Return the text of a part; empty for an image, which is taken, and for other kinds, which are counted.
+
+        A field with a text counts first, whatever the kind. Then the kind decides, or `fileType` where a part has it. A
+        part of an unknown kind counts only if it has words.
+        """
         if isinstance(data, str):
             return string(data, "A message")
         part = mapping(data, "A part of a message")

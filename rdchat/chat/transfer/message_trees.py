@@ -159,7 +159,7 @@ class MessageTree:
         nodes = self._nodes
         self._siblings.update(node.parent for node in nodes.values())
         roles = {node.role for node in nodes.values()}
-        # No message names another one, so the file is a plain list.
+        # No message names another one of the file, and both sides speak, so the file is a plain list.
         is_list = not any(parent in nodes for parent in self._siblings) and {Role.USER, Role.ASSISTANT} <= roles
         for key in nodes:
             path, parent = self._path_from(key)
@@ -189,7 +189,10 @@ class MessageTree:
     def _above(self, node: _Node, is_list: bool) -> int | None:
         """Return the index of the message above one whose parent is not in the file; `is_list`: no parent is.
 
-        The first messages of a chat, and those whose common parent is missing, are alternatives.
+        - In a plain list, and for a message that is left out, it is the last message.
+        - So it is for a message that names no parent, if it is a reply, or if the chat began with one that names one.
+        - Else the first message with a missing parent, or with none, follows the last message. Others with the same
+          parent are its alternatives. So the first messages of a chat are alternatives.
         """
         last = len(self.chat.messages) - 1 if self.chat.messages else None
         if is_list or node.role is None:
@@ -346,6 +349,8 @@ def _output(chat: ForeignChat, output: list[Json]) -> str:
 
 def _unfolded(chat: ForeignChat, content: str, *, is_copy: bool) -> str:
     """Return a text with the thoughts that are folded in it as HTML; calls and their results are counted.
+
+    A fold of another type stays in the text as it is.
 
     Args:
         chat: Counts them.

@@ -221,6 +221,7 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
     seed, activated = (data.get(each) for each in ("seed", "activated"))
     if string(data.get("role"), "A message's role") not in _ROLES:
         raise DamagedChatError("A message has an unknown role")
+    # `message_from` reads a row of the database, where these fields are texts of JSON.
     columns = {each: data.get(each) for each in MESSAGE_FIELDS}
     dumped = {field: json.dumps(data[field]) for field in JSON_FIELDS if data.get(field) is not None}
     columns |= {field: text if len(text) <= MAX_MESSAGE_CHARACTERS else None for field, text in dumped.items()}

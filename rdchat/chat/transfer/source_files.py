@@ -170,7 +170,10 @@ def files_in(path: Path) -> list[Path]:
 
 
 def is_chats_name(name: str, others: list[str]) -> bool:
-    """Return whether a file in a folder contains chats, by its name; `others` are all names there."""
+    """Return whether a file in a folder contains chats, by its name; `others` are all names there.
+
+    Jan's two files of a chat count once, by the one with the messages if it is there.
+    """
     if name == THREAD:
         return MESSAGES not in others
     if name == MESSAGES or name.endswith(".conversation.json"):
@@ -237,6 +240,10 @@ def _in_archive(path: Path) -> Iterator[SourceFile]:
 
 
 def _is_chats_member(name: str, folders: dict[str, list[str]]) -> bool:
+    """Return whether a file in an archive contains chats, by its name; JSON that is the only file there always does.
+
+    `folders` has the names of the files in each folder.
+    """
     path = PurePosixPath(name)
     # The Finder adds this folder.
     if "__MACOSX" in path.parts:

@@ -241,6 +241,11 @@ def _read_stored[T](
 def recognised(source: SourceFile) -> tuple[str, Chats]:
     """Return the name of the app that wrote a file, and its chats.
 
+    - Jan's messages are known by the file's name.
+    - In our own format, with the chats last, and in a list, chats are read one at a time. The first entry of a list
+      that is a chat of one of `FORMATS` decides for all.
+    - Any other JSON object is read as a whole (`_recognised_file`).
+
     Raises:
         UnreadableFileError: If rdchat cannot read it, or it is damaged as a whole; also raised by the chats.
     """
@@ -419,4 +424,5 @@ def main() -> int:
 def import_files(job: Job[Any], database: str, paths: list[str]) -> dict[str, Any]:
     """Send the chats in files to the parent (`read_files`)."""
     read_files(Path(database), [Path(path) for path in paths], job.report_progress, TaskProgress(job))
+    # The app takes an empty answer for an error (`_checked`).
     return {"ended": True}
