@@ -237,6 +237,7 @@ def make_budget(model: LoadedModel, width: int, settings: TrainingSettings) -> B
     sequences = max(min(settings.sequences, most_sequences), 1)
     state_bytes = 2 * width
     window_bytes = max(_WINDOW_BYTES, int(total_bytes * _WINDOW_SHARE))
+    # The token embeddings in float32; whitening makes copies of them.
     table_bytes = 4 * size * TargetEmbeddings(model.network, size).width
     states_bytes = min(settings.tokens * state_bytes, window_bytes)
     training_bytes = 3 * table_bytes + states_bytes + settings.tokens * _TRAINING_TOKEN_BYTES + _MEASURED_BYTES

@@ -91,6 +91,7 @@ def evaluate(
         decoded += reply.generated_tokens - 1
         left_s = pace.spent_s * (1 / fraction - 1)
         yield TrainingProgress(Phase.EVALUATE, fraction, decoded / pace.spent_s, left_s=max(left_s, 0.0))
+    # The replies of a setup follow one another, one for each prompt.
     count = len(prompts)
     return {name: pooled(replies[number * count : (number + 1) * count]) for number, name in enumerate(_SETUPS)}
 

@@ -314,6 +314,7 @@ def _problem_of_tree(trial: _Trial) -> str:
         return f"the logits of a packed tree were not those of its branches (off by {error:.2g} deviations)"
     if not trial.has_controls:
         return ""
+    # Where the hooks give no positions, wrong ones change nothing: that refuses a model only if it has no state.
     for name in ("mask", "position") if trial.has_positions or not trial.has_state else ("mask",):
         if median_error(errors[name]) < _CONTROL * median_error(errors["others"]):
             return f"the check of trees cannot tell a wrong {name} from a right one"

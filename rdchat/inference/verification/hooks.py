@@ -294,6 +294,7 @@ class _StateLayer:
         wrap_call(module, self._call)
 
     def _call(self, plain: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call the layer; what it calls inside finds the round of the cache that is among the arguments."""
         for each in (*arguments, *options.values()) if self._layers.recorded else ():
             if isinstance(each, RoundArraysCache):
                 self._round = each.round
@@ -346,6 +347,7 @@ class _StateLayer:
                 return form.state_after(rows, state, given, taken)
 
             rows = tuple(turned(given[name]) for name in form.rows)
+            # `delta_outputs` takes no gates by channel.
             if form.sums is delta_outputs and rows[3].ndim != 3:
                 self._layers.solved = False
             sums = form.sums if form.along_paths else partial(state_space_sums, given)

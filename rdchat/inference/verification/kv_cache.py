@@ -64,6 +64,7 @@ class KVCache:
     def drop_tokens(self) -> None:
         """Forget all tokens."""
         self.layers: list[Any] = make_prompt_cache(self._network)
+        # If one layer is not supported, all keep their stock caches.
         with suppress(UnsupportedCacheError):
             self.layers = [round_cache(layer) for layer in self.layers]
         self._leaves = leaves(self.layers)

@@ -53,6 +53,7 @@ class TreePaths:
     def __init__(self, depths: mx.array, ancestors: mx.array, deepest: int, leaves: int) -> None:
         nodes = mx.arange(depths.shape[0])
         is_leaf = ancestors[:, 0] & (mx.sum(ancestors, axis=0) == 1)
+        # The rows of the leaves in ascending order; fewer leaves than the bound are followed by rows of other nodes.
         paths = ancestors[mx.argsort(mx.where(is_leaf, nodes, nodes + nodes.shape[0]))[:leaves]]
         at_depth = paths[:, None] & (depths == mx.arange(deepest + 1)[:, None])
         self.rows = mx.argmax(at_depth.astype(mx.uint8), axis=-1).astype(mx.int32)

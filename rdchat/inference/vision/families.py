@@ -321,6 +321,7 @@ def _lfm2_tiles(layout: Layout) -> str:
     """Return the text of an image of LFM2-VL: its tiles by row and column, then the whole image."""
     rows, columns = layout.tiles
     names = [f"<|img_row_{row + 1}_col_{column + 1}|>" for row in range(rows) for column in range(columns)]
+    # An image that is not divided has no mark.
     names.append("<|img_thumbnail|>" if rows else "")
     # Some settings leave out the whole image.
     tiles = (name + "<image>" * (high * broad) for name, (high, broad) in zip(names, layout.grids, strict=False))
