@@ -79,7 +79,8 @@ from rdchat.wording import size_text
 _CONFIGURATIONS = ("config.json", "generation_config.json", "hf_quant_config.json")
 # The header that each of MLX's kernels includes, by its path in MLX's include folder.
 _HEADER = "mlx/backend/cpu/compiled_preamble.h"
-# With MLX's own options: g++ ignores a header that was compiled with others. The result is renamed when it is complete.
+# With MLX's own options: g++ ignores a header that was compiled with others. $0 is the result, which is renamed when it
+# is complete; $1 is MLX's include folder, and $2 the header in it.
 _COMPILE = 'mkdir -p "${0%/*}"; g++ -std=c++17 -O3 -fPIC -x c++-header "-I$1" "$1/$2" -o "$0.$$" && mv "$0.$$" "$0"'
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 # Prompt tokens of the first call; the time that it takes decides about the next one's.
@@ -362,7 +363,12 @@ def _unfit(name: str, error: Exception) -> ModelError:
 
 
 def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, sizes: ModelSizes) -> tuple[nn.Module, str]:
-    """Convert lazy weights to the requested precision, still lazy; return them with its name, such as `6bit`."""
+    """Convert lazy weights to the requested precision, still lazy; return them with its name, such as `6bit`.
+
+    Three cases: the model's own quantisation stays (`stays_quantized`), and on a CPU its other weights are cast. Or
+    weights stay as they are stored, with `auto` and nothing quantised. Otherwise all become floats of one type, which
+    are then quantised if the request says so.
+    """
     float_type = _FLOATS[float_of(dtype, sizes.float_type, on_gpu())]
     own = config.get("quantization")
     own_bits = own.get("bits") if isinstance(own, dict) else None
@@ -433,7 +439,7 @@ def _vocabulary_size(network: nn.Module, name: str) -> int:
     """
     try:
         layers = KVCache(network).layers
-        # Only shapes are computed.
+        # Only shapes are computed: of a prompt, and of a step behind it in the same cache.
         for tokens in ([0] * 9, [0]):
             logits = network(mx.array([tokens]), cache=layers)
     except Exception as error:

@@ -147,6 +147,7 @@ class LocalEngine:
         """Return a session for a benchmark, with its own caches; another precision replaces the loaded model."""
         chosen = self._chosen
         assert chosen is not None
+        # `auto` is here the precision that the model was loaded in.
         precision = chosen.info.dtype if dtype is Dtype.AUTO else dtype.value
         if precision == chosen.info.dtype:
             self._go_back()
@@ -177,6 +178,7 @@ class LocalEngine:
         on_progress(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway), self._cache_bytes)
         session.warm_up(on_progress)
+        # How many replies may skip drafting until its kernels are compiled: none over ranks.
         session.plain_replies = PLAIN_REPLIES if self._group is None else 0
         self._session = session
         self._count = partial(loaded.prompts.count, context_length=loaded.info.context_length)

@@ -1,7 +1,7 @@
 """Which token often follows the last few, counted in many texts: drafts where nothing in the chat repeats. No MLX here.
 
 `count_phrases` makes the table, and `PhraseTable` looks up in it. A run is one to four tokens in a row. For each run
-that came more than once, a table has its most frequent followers. The chances from runs of different lengths are
+that came three times or more, a table has its most frequent followers. The chances from runs of different lengths are
 blended as in Witten and Bell 1991 ("The Zero-Frequency Problem", IEEE Transactions on Information Theory 37, method C):
 a run that was followed by n different tokens in its m occurrences leaves n / (n + m) of the chance to the next shorter
 run. He et al. 2024 ("REST", arXiv 2311.08252) draft from a datastore of texts, too.
@@ -53,13 +53,17 @@ def count_phrases(texts: Iterable[tuple[Sequence[int], int]]) -> Cells:
     for length in range(1, LONGEST_RUN + 1):
         # The run of this length that ends at each token, from the one a token shorter that ends before it.
         keys = (np.concatenate([np.zeros(1, np.uint32), keys[:-1]]) + tokens + np.uint32(1)) * np.uint32(_FACTOR)
+        # A run of this length fits between the text's beginning and the follower, so no run crosses two texts.
         is_pair = follows[1:] & (offsets[1:] >= length)
         pairs.append(keys[:-1][is_pair].astype(np.uint64) << np.uint64(32) | tokens[1:][is_pair])
     return _with_header(*_columns(*np.unique(np.concatenate(pairs), return_counts=True)))
 
 
 def _joined(texts: Iterable[tuple[Sequence[int], int]]) -> tuple[Cells, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the tokens of all texts, the index of each in its text, and whether it counts as a follower."""
+    """Return the tokens of all texts, the index of each in its text, and whether it counts as a follower.
+
+    Before them stands one token more, which no text has and which never counts, so that no array is empty.
+    """
     tokens = [np.zeros(1, np.uint32)]
     offsets = [np.zeros(1, np.int64)]
     follows = [np.zeros(1, np.bool_)]
@@ -71,7 +75,11 @@ def _joined(texts: Iterable[tuple[Sequence[int], int]]) -> tuple[Cells, npt.NDAr
 
 
 def _columns(pairs: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> tuple[Cells, Cells, Cells, Cells, Cells]:
-    """Return the columns of a table from the sorted pairs of a run's key and its follower, and how often each came."""
+    """Return the columns of a table from the sorted pairs of a run's key and its follower, and how often each came.
+
+    A pair is one number: the key in its upper 32 bits, the follower in the lower ones. The columns are those of
+    `count_phrases`, in its order: keys, first followers, chances left, followers, and their chances.
+    """
     # `first` and `run_of` connect the pairs with the runs; a run's pairs stand together.
     keys, first, run_of = np.unique(pairs >> np.uint64(32), return_index=True, return_inverse=True)
     totals = np.add.reduceat(counts, first) if len(counts) else counts

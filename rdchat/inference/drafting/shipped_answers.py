@@ -43,7 +43,10 @@ class TrainingConversation:
 
 
 def conversations_in(file: Path | io.BytesIO, steps: int = 1) -> list[TrainingConversation]:
-    """Read a shard, whose temperatures are counted in `steps` of 1."""
+    """Read a shard, with `steps` times each temperature: with 100 steps, 70 is the temperature 0.7.
+
+    A row of its facts is a conversation's number, its number of tokens, and where its answer starts.
+    """
     with np.load(file) as stored:
         tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
     ends = np.cumsum(facts[:, 1]).tolist()

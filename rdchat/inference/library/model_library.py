@@ -198,6 +198,7 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
         cache_facts("headers", path, stamp_with_towers, asdict(facts))
     if not (facts.is_model or facts.is_drafter):
         return None
+    # The fields of `FolderFacts` have the same names in `ModelCard`.
     facts_by_name = {field.name: getattr(facts, field.name) for field in fields(facts)}
     return replace(
         card,

@@ -212,7 +212,7 @@ class IncompleteModel:
 
     @property
     def drafter(self) -> str:
-        """Name of the part's folder."""
+        """Name of the part's folder: records of downloads call it `drafter`, for a vision tower too."""
         name = re.sub(r"[^\w.-]", "-", self.binding.name.rpartition("/")[2], flags=re.ASCII).strip(".-")[:100]
         return f"{name or 'model'}-{self.part.name.lower()}-{self.binding.hash[:6]}"
 
@@ -220,7 +220,9 @@ class IncompleteModel:
 def find_part(
     api: HubApi, model: ModelCard, original: str = "", part: ModelPart = ModelPart.MTP
 ) -> RepositoryFiles | None:
-    """Return the record of an unfinished download, or of a new one; None if the hub does not know the original.
+    """Return the record of an unfinished download, or of a new one; None if no original is known.
+
+    An unfinished download goes on, unless the caller names an original.
 
     Args:
         api: The hub.

@@ -144,6 +144,10 @@ def _give(network: nn.Module, name: str, mixin: type) -> list[tuple[str, Any]]:
 def follow_ropes(network: nn.Module, values: Mapping[str, Any]) -> None:
     """Give a network the rope modules that its configuration means; mlx-lm's own, where those were right.
 
+    A module is replaced if its name has `rope` in it, and the settings for its layer have a base. It rotates as many
+    values as before; where transformers' network reads `partial_rotary_factor` (`reads_share`), as many as that says,
+    except in proportional ropes.
+
     Args:
         network: An mlx-lm model.
         values: The settings by transformers' class; `rope_parameters` may have one entry for each type of layer.
@@ -164,6 +168,7 @@ def follow_ropes(network: nn.Module, values: Mapping[str, Any]) -> None:
             if values.get("reads_share") and rope.get("rope_type") != "proportional":
                 head = values.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
                 dims = int(head * rope.get("partial_rotary_factor", 1.0))
+            # DeepSeek-V2's own rope has no such attribute, and rotates neighbours.
             traditional = getattr(module, "traditional", "deepseek_v2" in type(module).__module__)
             parent[key] = rope_of(rope, dims, traditional, values.get("max_position_embeddings") or 0)
 
@@ -176,8 +181,9 @@ def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) 
     computed here as transformers' `_compute_yarn_parameters` does. An `attention_factor` that is given, or the
     `short_mscale` of Phi-3.5-MoE, replaces the computed one, which mlx-lm always takes.
 
-    LongRoPE has the numbers for texts up to its original length, and dynamic NTK no other numbers up to the model's
-    length: the context ends there. mlx-lm's own module for the latter would forbid drafts.
+    LongRoPE gets the numbers for short texts, those up to its original length. Dynamic NTK changes nothing up to the
+    model's length, so it is a plain rope here: mlx-lm's own module for it would forbid drafts. The context ends at
+    these lengths.
 
     Args:
         rope: Kind, base and numbers.

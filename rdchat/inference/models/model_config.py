@@ -119,7 +119,9 @@ def _model_remapping(package: Path) -> dict[str, str]:
 
 
 def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
-    """Return bits and group size of the weights; where mlx-lm makes them floats, None and 1.
+    """Return bits and group size of the weights; None and 1 where they are floats, or mlx-lm makes them floats.
+
+    MLX's own `quantization` counts before another tool's `quantization_config`.
 
     Raises:
         ModelError: If mlx-lm does not support the kind of quantisation.
@@ -319,6 +321,10 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _check_size(key: str, value: Any, stored_values: int, blocks: int) -> None:
     """Check one setting, by its name.
+
+    Texts and lists are checked for their length alone, shares of a head for their range. A whole number is checked in
+    this order: as a number of layers; not at all, if its name says that it is no size; against the numbers in the
+    weight files; and as a number of modules in each block.
 
     Args:
         key: Its name, or the nearest name around it.

@@ -157,6 +157,7 @@ def _find(model: str) -> Path:
     if (named := find_card(model)) is not None:
         return named.path
     if is_hub_id(model):
+        # It is not in the cache: the error says so.
         return cached_snapshot(model)
     if os.sep not in model:
         raise ModelError(f"There is no model named {_shortened(model)}.", "`rdchat models list` has the names.")

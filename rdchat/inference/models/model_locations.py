@@ -185,7 +185,7 @@ def _in_chosen(chosen: str) -> Iterator[ModelCard]:
 
 
 def models_in(folder: Path, name: str, origin: str) -> Iterator[ModelCard]:
-    """Yield the possible model in one folder."""
+    """Yield the possible model in one folder; it is loaded by its name from the hub's cache, else by its path."""
     if folder / "config.json" in readable_entries(folder):
         yield ModelCard(name, name if origin == HUB else str(folder), origin, folder)
 
@@ -228,7 +228,10 @@ def stamp_of(path: Path) -> Stamp:
 
 
 def cached_fact(kind: str, path: Path, find: Callable[[], Any]) -> Any:
-    """Return a fact of a folder or file that takes long to find; it is kept until the files change."""
+    """Return a fact of a folder or file that takes long to find; it is kept until the files change.
+
+    It combines the two functions below: `cached_facts` reads what is stored, and `cache_facts` stores it.
+    """
     stamp = stamp_of(path)
     if (fact := cached_facts(kind, path, stamp)) is None:
         fact = find()

@@ -249,7 +249,8 @@ def is_weights(path: Path) -> bool:
 def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
     """Return the files of a folder's weights, and check that none is missing.
 
-    They are those of the index; without an index, or with one of other files, they are `model*.safetensors`.
+    They are the files `model*.safetensors` that the index lists. Without an index, or with one that lists none of those
+    here, they are all `model*.safetensors`. Without any such file, all that the index lists is missing.
 
     Args:
         folder: The model's folder.

@@ -54,7 +54,10 @@ def unpacked(module: nn.Module) -> mx.array:
 def _round(numbers: npt.NDArray[np.float32], dtype: mx.Dtype) -> None:
     """Round numbers in place to a 16-bit type, to the nearest, and halves to even.
 
-    Adding a number so large that float32 has no finer digits rounds them so, and subtracting it is exact.
+    Adding a number so large that float32 has no finer digits rounds them so, and subtracting it is exact. `large` is
+    made for each number: first the power of two not above it, or the 16-bit type's smallest one; then as many times
+    that as float32 is finer than the 16-bit type. With the factor 1.5, the sum stays between the same powers of two for
+    both signs.
     """
     limits = mx.finfo(dtype)
     large = (numbers.view(np.uint32) & _EXPONENT).view(np.float32)

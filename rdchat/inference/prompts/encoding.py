@@ -304,6 +304,7 @@ class PromptTokenizer:
         encoded: list[int] = list(self.tokenizer.encode(part))
         if alone:
             return encoded, []
+        # What stands before the part's own ids begins a text, and what stands behind them ends it.
         start = next((at for at in range(len(encoded)) if encoded[at : at + len(ids)] == ids), 0)
         return encoded[: start + len(ids)], encoded[start + len(ids) :]
 

@@ -117,6 +117,7 @@ def _with_changed_parts(schema: Mapping[str, Any], resolver: Any, change: Change
             return subschema
         if not isinstance(subschema, dict):
             raise SchemaError(f"{str(subschema)[:100]!r} stands in the place of a schema")
+        # References inside a subschema with an `$id` are relative to it.
         base = str(subschema.get("$id", "")).partition("#")[0]
         inner = resolver.in_subresource(DRAFT202012.create_resource({"$id": base})) if base else resolver
         return change(subschema, inner)
@@ -230,7 +231,8 @@ class JoinedSchemas:
         """Make `oneOf` an `anyOf`; it means the same if no value fits two of the schemas.
 
         llguidance finds out whether that is so, but does not look behind references. So it is tried with the
-        schemas that the branches name, reduced to what may distinguish their values.
+        schemas that the branches name, reduced to what may distinguish their values. Where they are not known to be
+        apart, a softened schema gets the `anyOf` all the same, and `oneOf` counts as left out; a strict one is left.
         """
         branches = schema["oneOf"]
         are_apart = False

@@ -185,6 +185,10 @@ class ModelPrompts:
     ) -> list[int]:
         """Return the ids of a conversation in one of the forms of `fitted`.
 
+        A base model gets the plain texts. A model whose template is in Python is rendered here, and only encoded in the
+        child. For all others the child renders too: first with the arguments of calls as JSON values, and if that is
+        refused, as text.
+
         Args:
             messages: The conversation.
             unfinished: See `encode`.
@@ -329,6 +333,7 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
     except Exception as error:
         # Its files are foreign data: anything can be wrong in them.
         raise ModelError(f"The tokenizer of {folder.name} cannot be read: {reason_of(error)}.", MODEL_HINT) from error
+    # A control token that the template writes directly after a reply ends one too.
     end = process.thinking(folder, usual_variables(tokenizer), waiting).end
     if end is not None:
         tokenizer.add_eos_token(str(end))

@@ -56,6 +56,7 @@ def after_thought(grammar: str, closing: str, parts: Sequence[str | int]) -> str
         closing: The marker that ends the thought.
         parts: The same in parts: texts, and ids of control tokens.
     """
+    # llguidance's grammar of a schema or an expression is JSON; one in Lark is the text itself.
     answer = json.loads(grammar)["grammars"] if grammar.startswith('{"grammars"') else [{"lark_grammar": grammar}]
     answer[0]["name"] = "answer"
     # In llguidance's Lark, `<[7]>` is the token 7, `&` and `~` are "and" and "not", `@answer` is the other grammar, and

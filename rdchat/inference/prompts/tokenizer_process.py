@@ -92,11 +92,15 @@ def _link_or_copy(path: Path, target: Path) -> None:
 
 
 def _write_configurations(folder: Path, view: Path) -> None:
-    """Write `config.json` and `tokenizer_config.json` of a view: what a tokenizer reads of the folder's own."""
+    """Write `config.json` and `tokenizer_config.json` of a view: what a tokenizer reads of the folder's own.
+
+    With a tokenizer.json, transformers gets its plain class for such files, and no model type. The special tokens that
+    the folder's own class would add are then written here, since that class is not used.
+    """
     model = _read(folder / "config.json")
     tokenizer = _read(folder / "tokenizer_config.json")
     copied = {key: model[key] for key in _MODEL_KEYS if isinstance(model.get(key), str)}
-    # mlx-lm's own class does more than the file says.
+    # `NewlineTokenizer` keeps its class: it is mlx-lm's own, and does more than the file says.
     if (view / "tokenizer.json").exists() and tokenizer.get("tokenizer_class") != "NewlineTokenizer":
         named = _read(folder / "special_tokens_map.json") | tokenizer
         tokenizer |= {key: text for key, text in _usual_tokens(folder, copied | tokenizer).items() if key not in named}
@@ -149,7 +153,9 @@ def has_template(folder: Path) -> bool:
 def _chat_template(folder: Path, tokenizer: dict[str, Any]) -> Any:
     """Return a folder's chat template, from whichever of its files has it; None if it has none.
 
-    A template named `tool_use` is the one for tools, and becomes a branch of the other.
+    The first of `tokenizer_config.json`, `chat_template.json` and `processor_config.json` that has templates counts.
+    Files of their own (`.jinja`) then replace those of the same name. A template named `tool_use` is the one for tools,
+    and becomes a branch of the other.
     """
     # One template, a list or a dict of templates with names, or None.
     stated = tokenizer.get("chat_template")
