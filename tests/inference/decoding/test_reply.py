@@ -133,7 +133,7 @@ def any_tokens(name: str) -> some.SearchStrategy[list[int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(data=some.data())
 def test_a_replys_text_is_that_of_its_tokens_bytes(name: str, data: some.DataObject) -> None:
     """All behind one odd byte had no text, and a stop string there was not found."""
@@ -144,7 +144,7 @@ def test_a_replys_text_is_that_of_its_tokens_bytes(name: str, data: some.DataObj
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=some.data())
 def test_a_stop_string_is_found_behind_any_bytes(name: str, data: some.DataObject) -> None:
     tokens = data.draw(any_tokens(name))

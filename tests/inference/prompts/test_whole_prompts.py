@@ -126,7 +126,7 @@ def _check(prompts: ModelPrompts, tokenizer: Any, messages: list[ChatMessage]) -
     assert [word for word in _words(text) if word in set(said)] == said, "the order is another"
 
 
-@pytest.mark.parametrize("prompts", TEMPLATES.values(), indirect=True, ids=TEMPLATES)
+@pytest.mark.parametrize("prompts", share(TEMPLATES.values()), indirect=True, ids=TEMPLATES)
 @settings(max_examples=12)
 @given(messages=some.lists(_MESSAGE, min_size=1, max_size=5))
 @example(messages=[ChatMessage(Role.SYSTEM, "@"), user("@"), assistant("The </think> of @ and @"), user("@")])

@@ -250,10 +250,10 @@ def test_a_mac_that_reports_without_end_takes_no_memory(tmp_path: Path, fake_ssh
     assert len(told) <= 3
 
 
-@pytest.mark.parametrize("facts", [
+@pytest.mark.parametrize("facts", share([
     None, 5, [], "text", {}, {"versions": 5}, {"versions": None}, {"versions": "text"}, {"port": "x"}, {"port": None},
     {"port": []}, {"free_bytes": {}},
-], ids=str)  # fmt: skip
+]), ids=str)  # fmt: skip
 def test_a_mac_that_says_nonsense_of_itself(facts: object, tmp_path: Path, fake_ssh: Callable[[str], None]) -> None:
     right = {"versions": {}, "free_bytes": 1, "limit_bytes": 1, "port": 1}
     answer = {"id": 1, "result": right | facts if isinstance(facts, dict) and facts else facts}

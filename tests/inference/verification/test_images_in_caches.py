@@ -22,6 +22,7 @@ from rdchat.inference.verification.prefix_caches import PrefixCaches
 from rdchat.inference.verification.round_cache import RoundKVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
+from tests.grids import share
 from tests.inference.fakes import ALPHABET, shared_family, shared_llama, tree_of_beams
 from tests.inference.image_prompts import SEEING, Image, ImagePrompt, alone, fresh, prompts, read
 
@@ -39,7 +40,7 @@ def read_in_parts(model: LoadedModel, cache: KVCache, prompt: ImagePrompt, cuts:
             assert mx.allclose(logits, expected[start:end], atol=2e-4), (start, end)
 
 
-@pytest.mark.parametrize("name", SEEING)
+@pytest.mark.parametrize("name", share(SEEING))
 @settings(max_examples=25)
 @given(prompt=prompts(), data=some.data())
 def test_a_trimmed_cache_reads_on_like_a_fresh_one(name: str, prompt: ImagePrompt, data: some.DataObject) -> None:
@@ -66,7 +67,7 @@ def test_an_image_whose_rows_see_each_other_is_never_cut(prompt: ImagePrompt, da
     read_in_parts(model, cache, prompt, [])
 
 
-@pytest.mark.parametrize("name", SEEING)
+@pytest.mark.parametrize("name", share(SEEING))
 @settings(max_examples=25)
 @given(
     prompts=some.lists(prompts(), min_size=2, max_size=2),
@@ -89,7 +90,7 @@ def test_two_chats_in_turn_with_what_was_put_aside(
             caches.give_back(cache, "")
 
 
-@pytest.mark.parametrize("name", SEEING)
+@pytest.mark.parametrize("name", share(SEEING))
 @settings(max_examples=25)
 @given(prompt=prompts(), seed=some.integers(0, 99), keep=some.booleans())
 def test_rounds_and_steps_behind_images_equal_reading(name: str, prompt: ImagePrompt, seed: int, keep: bool) -> None:

@@ -94,7 +94,7 @@ def test_a_copy_with_a_fetched_tower_has_the_logits_of_its_original(hub: HubServ
     assert apart(logits, expected(kind)["logits"]) < 1e-4
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "qwen2_5_vl", "mistral3", "pixtral"])
+@pytest.mark.parametrize("kind", share(["qwen3_vl", "qwen3_5", "qwen2_5_vl", "mistral3", "pixtral"]))
 def test_copies_by_mlx_lm_reply_as_the_original_does(hub: HubServer, tmp_path: Path, kind: str) -> None:
     original = put_original(hub, tmp_path / "original", kind)
     mlx_lm.convert(str(original), str(tmp_path / "copy"), dtype="float32")

@@ -69,7 +69,7 @@ def answer(session: ChatSession, request: GenerationRequest) -> ReplyEnd:
     return end
 
 
-@pytest.mark.parametrize(("kind", "temperature"), grid(KINDS, [0.0, 0.9], one_in=5))
+@pytest.mark.parametrize(("kind", "temperature"), grid(KINDS, [0.0, 0.9], one_in=9))
 def test_no_mode_changes_a_token(
     kind: str, temperature: float, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings, strategies a
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.tool_servers import ToolServers
 from rdchat.tools.definitions import ToolServer
+from tests.grids import share
 from tests.hub.keychains import Keychain
 from tests.services.fakes import ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask
@@ -79,7 +80,7 @@ def servers() -> Iterator[ListedServers]:
     listed.end_servers()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", share(KINDS))
 # A failing example is not made smaller: each takes three replies.
 @settings(max_examples=6, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), servers_of_tools(), st.booleans(), st.sampled_from([Scope.CHAT, Scope.ALWAYS]))
