@@ -132,10 +132,8 @@ class CutPlanner:
         if last is None or not text:
             return None
         thoughts = min(_LONGEST_THOUGHT, limit // 4) if self._budget.thinks else 0
-        has_thought = any(each.parts.thought for each in path if each.role is Role.ASSISTANT)
-        # The request for a piece has the summary of those before it, and its own summary follows. Room for thoughts is
-        # left only if an earlier reply has one, while `max_tokens` has them wherever the model may think.
-        room = limit - 2 * max_tokens - (thoughts if has_thought else 0)
+        # The request for a piece has the summary of those before it, and thoughts and its own summary follow.
+        room = limit - 2 * max_tokens - thoughts
         files = dict.fromkeys(file for each in path[:end] for file in each.files if file in full)
         cut = ContextCut(sources=sources_of(path[:end]), files=tuple(files))
         return CutPlan(last, cut, pieces_of(text, self._count, room), max_tokens + thoughts)

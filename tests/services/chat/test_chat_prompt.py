@@ -11,7 +11,7 @@ from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageSt
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import ChatMessage, Role, ToolCall
 from rdchat.services.chat.chat_prompt import ChatPrompt, history, seen
-from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, sources_of
+from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, sources_of, summary_request
 from tests.stores import copied_stores, cut_of
 
 LONG = " word" * 400
@@ -89,6 +89,9 @@ def test_plans_cut_whole_turns_once_and_in_order_until_the_chat_fits(
         at = next(n for n, each in enumerate(shown) if each.id == plan.message_id)
         before = cut_of(shown)
         check_plan(plan, shown[: at + 1], summarised, before)
+        # A later piece has the summary of those before it, which may have 768 tokens.
+        requests = [count(summary_request(piece, "")) for piece in plan.pieces]
+        assert all(size + min(768, limit // 4) + plan.max_tokens <= limit for size in requests)
         cut = replace(plan.cut, summary=f"Summary {len(summarised)}." if plan.pieces else "")
         shown[at] = replace(shown[at], context_cut=cut)
         if plan.pieces:
