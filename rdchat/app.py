@@ -143,6 +143,7 @@ class App:
         engine = EngineClient(engine_factory, machine.keep_awake)
         try:
             self.controller = ChatController(store, settings, engine)
+            # Collecting all of MLX, which is imported by then, would stall the window.
             self.controller.model_slot.loaded.connect(self._garbage.spare_modules)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
             sources = ModelSources(

@@ -564,5 +564,5 @@ def uncut(path: Sequence[Message]) -> Sequence[Message]:
 
 
 def from_cut(path: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages of a path that the model gets, after the last hidden one, whose cut has the summary."""
+    """Return the last hidden message of a path, whose cut has the summary, and those after it; all without a cut."""
     return path[max(0, MessagePath.as_path(path).cut_index) :]

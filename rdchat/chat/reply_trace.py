@@ -94,8 +94,8 @@ class ReplyTrace:
     def _round_of(self, event: TokenEvent) -> int:
         """Return the number of the round that a new token belongs to, which it may begin; 0 for none.
 
-        Only the last event of a round has `round`. So a token that was not drafted is outside of rounds, unless one is
-        open, or it has `round`: then it is the only token of its round.
+        Only the last event of a round has `round`. A token that was not drafted is outside of rounds, unless a round is
+        open, or the event has `round`: then it is the only token of a round.
         """
         if not self._in_round:
             if event.position == 0 and event.round is None:

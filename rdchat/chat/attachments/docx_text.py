@@ -89,7 +89,7 @@ class ListNumbers:
         A list of Word refers to an abstract list, which has a level for each depth, and may override its levels. The
         first item of a list sets the counts for which it has a start of its own. Each item adds one at its depth, and
         the counts below begin anew. The level's pattern has `%1` for the count at the first depth, `%2` for the next:
-        `%1.%2` becomes `2.3`.
+        `%1.%2` becomes `2.3`. A level that is missing, or a count in an unknown form, makes `is_sure` false.
         """
         list_id, depth = self._list_of(paragraph)
         own_list = self._definitions.get(("numId", list_id))
@@ -122,9 +122,10 @@ class ListNumbers:
         return label
 
     def _list_of(self, paragraph: Element) -> tuple[str, str]:
-        """Return the list and the depth of a paragraph: its own, else its style's, else those of the style below that.
+        """Return the list and the depth of a paragraph: its own, else those of the nearest of its styles.
 
-        Each of the two is looked for by itself. Without a list, its id is empty.
+        A style may be based on another one, which comes after it. List and depth are looked for each by itself. Without
+        a list, its id is empty.
         """
         element: Element | None = paragraph
         list_id = ""

@@ -167,7 +167,10 @@ class _TreeParser(HTMLParser):
 
 
 def _blocks(children: Iterable[_Element | str]) -> list[str]:
-    """Return the blocks among some children of an element: paragraphs, lists, tables and so on."""
+    """Return the blocks among some children of an element: paragraphs, lists, tables and so on.
+
+    The pieces of text from `_parts` are joined to a line, which is a paragraph; a list of blocks ends it.
+    """
     blocks: list[str] = []
     line = ""
     # The empty list at the end completes the last paragraph.

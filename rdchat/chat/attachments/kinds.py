@@ -127,8 +127,7 @@ def is_image(path: Path) -> bool:
 def begins_as_image(head: bytes) -> bool:
     """Return whether the first bytes of a file are those of an image.
 
-    A format with `brands`, such as HEIC, cannot be mistaken. The marks of others are so short that a text may begin
-    with them.
+    A format with `brands`, such as HEIC, cannot be mistaken. A text may begin with the letters of others, such as `BM`.
     """
     image = format_of(head)
     if image is not None and image.brands:

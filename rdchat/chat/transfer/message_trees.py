@@ -190,7 +190,7 @@ class MessageTree:
         """Return the index of the message above one whose parent is not in the file; `is_list`: no parent is.
 
         - In a plain list, and for a message that is left out, it is the last message.
-        - So it is for a message that names no parent, if it is a reply, or if the chat began with one that names one.
+        - So it is for a message that names no parent, if it is a reply, or if the chat's first message names one.
         - Else the first message with a missing parent, or with none, follows the last message. Others with the same
           parent are its alternatives. So the first messages of a chat are alternatives.
         """

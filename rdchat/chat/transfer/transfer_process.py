@@ -146,6 +146,7 @@ class _FileReader:
                 entry = self._read(title, read_entry)
                 if isinstance(entry, FullChat):
                     self._send_chat(title, entry)
+                # An image that no chat of the file lacks is passed over.
                 elif entry and self._awaited.pop(entry[0].digest, ""):
                     self._send({"image": entry[1]})
         for title, number in Counter(self._awaited.values()).items():
