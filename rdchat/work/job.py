@@ -58,6 +58,7 @@ class Job[T]:
         self._free.set()
         self.on_hold: Callable[[], object] = lambda: None
         self._outcome: T | RdchatError = CancelledError()
+        # Can be taken again by the same thread: `report_progress` and `set_outcome` make their calls inside it.
         self._guard = threading.RLock()
 
     @property
@@ -178,7 +179,7 @@ class SerialThread:
         # Whether a thread takes from `_tasks`; `abandon_job` leaves one behind with its own queue.
         self._started = False
         self._latest: Job[Any] | None = None
-        # That of the latest job; see `do`.
+        # The argument of `do` with the latest job.
         self._may_stop = False
         self._closed = False
 

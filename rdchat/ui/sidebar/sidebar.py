@@ -254,6 +254,7 @@ class Sidebar(Ground):
 
     def show_location(self, location: Location) -> None:
         """List the chats, the archive or the Trash, and end a search."""
+        # Clearing the field starts the timer of a search.
         self.search.clear()
         self.search.typing.stop()
         self.filter.choose(SearchQuery())

@@ -350,4 +350,5 @@ def _needs_ring(widget: QWidget) -> bool:
         return not widget.currentIndex().isValid()
     if isinstance(widget, QPushButton):
         return widget.isFlat()
+    # A scroll area with a frame gets a ring; any other control does not.
     return isinstance(widget, QAbstractScrollArea) and widget.frameShape() is not QFrame.Shape.NoFrame

@@ -37,8 +37,8 @@ RADIUS = 10
 SIDEBAR_WIDTH = 240
 PANEL_WIDTH = 296
 TEXT_WIDTH = 720  # the widest a line of prose gets
-# Percent of the colour of rings that Fusion must get as the window's colour: it draws a ring by darkening that by 140
-# and lightening it by 110.
+# Fusion draws the outline of a check box or a radio button in the window's colour, made `darker(140).lighter(110)`. So
+# these two controls get `muted.lighter(127)` as the window's colour (1.4 / 1.1 is 1.27): the outline is about `muted`.
 _TO_RING = 127
 ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
@@ -53,7 +53,7 @@ _ICON_SIZES = (16, 32, 64, 128, 256, 512)
 
 ROW_RADIUS = 7
 RING = 2
-"""Width of the ring, in pixels."""
+"""Width of a focus ring, in pixels."""
 
 
 class _Tones:

@@ -90,6 +90,7 @@ class PromptField(PlainField):
         self._restyle()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Handle Up in an empty field, Undo, and Return; all else is Qt's, Return in an input method too."""
         modifiers = event.modifiers()
         modifier = Qt.KeyboardModifier
         is_blank = self.document().isEmpty() and not self.composing

@@ -158,6 +158,7 @@ class PendingCalls(QWidget):
         self.note.show_text(_MANY if calls.over_limit else unread if calls.can_go_on else "")
         self.go_on.setVisible(calls.can_go_on)
         unchanged = {key: card for key, card in cards.items() if card.waiting == waiting.get(key)}
+        # Whether the keyboard is in a card that goes now.
         focus = self.window().focusWidget()
         had_focus = self.isAncestorOf(focus) and not any(card.isAncestorOf(focus) for card in unchanged.values())
         discard(*(card for key, card in cards.items() if key not in unchanged))

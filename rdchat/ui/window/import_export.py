@@ -335,6 +335,7 @@ class ImportExport(QObject):
         self._show(title, text, *undo)
 
     def _fail(self, error: RdchatError) -> None:
+        """Show an error; a backup that was prepared, if any, is deleted."""
         self._transfers.forget_restore()
         title = error.message.rstrip(".")
         Sheet(self._window, self._theme, title, error.hint, [("OK", nothing)]).open()

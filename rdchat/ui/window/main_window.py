@@ -220,6 +220,7 @@ class MainWindow(QMainWindow):
         for widget in (each for kind in _FOCUSABLE for each in self.findChildren(kind)):
             is_visible = widget.window() is self and widget.isVisible() and not widget.focusProxy()
             is_stop = is_visible and widget.isEnabled() and widget.focusPolicy() & policy == policy
+            # What has the focus is listed in any case: Tab goes on from there.
             if is_stop or widget is self.focusWidget():
                 holders = (index for index, part in enumerate(parts) if part is widget or part.isAncestorOf(widget))
                 stops.setdefault(max(holders), []).append(widget)
@@ -373,6 +374,7 @@ class MainWindow(QMainWindow):
         chat_id = reply.conversation_id
         self._has_figures |= bool(chat_id and reply.statistics)
         calls = self._controller.calls
+        # Whether a call of the reply waits for the person.
         waits = bool(reply.tool_calls) and calls.holds(chat_id) and not calls.runs_in(chat_id)
         end = early_end(reply)[0] or (_CALL_WAITS if waits else "The reply is finished.")
         self.setAccessibleDescription(end)

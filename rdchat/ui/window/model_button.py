@@ -110,7 +110,10 @@ class ModelButton(QPushButton):
             self._show(formatting.load_text(progress), "Loading the model. Click to choose another.")
 
     def _fill_menu(self) -> None:
-        """List models by where they are from, then servers with a problem, then ways to other models."""
+        """List models by where they are from, then servers with a problem, then ways to other models.
+
+        The origin `rdchat` is rdchat's own folder, which has the models that it converted.
+        """
         recent = self._settings.values.recent_models
         slot = self._slot
         cards = self._cards

@@ -144,7 +144,8 @@ class Parsed:
     Attributes:
         starts: The line and the index in `blocks` of each top-level block.
         closed: Numbers of the code blocks that are complete.
-        last_item: The line, the index in `blocks` and the number of the last list's last item.
+        last_item: The line, the index in `blocks` and the number of the last item of the last list that is in no other
+            one; the number is 1 for a bullet.
         references: Link definitions known after this piece.
     """
 

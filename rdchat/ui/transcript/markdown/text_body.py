@@ -182,7 +182,10 @@ class TextBody(OfflineBrowser):
     # --- text
 
     def set_text(self, text: str, final: bool) -> None:
-        """Set the complete text; if it continues the text before, only its end is parsed."""
+        """Set the complete text; if it continues the text before, only its end is parsed.
+
+        `final`: it does not grow any more. After a final text, another one is parsed from its beginning.
+        """
         if (text, final) == (self._source, self._final):
             return
         if self._final or not text.startswith(self._source):
@@ -295,7 +298,10 @@ class TextBody(OfflineBrowser):
         self.blockSignals(False)
 
     def _finish(self, deadline: float) -> Work:
-        """Show the formulas that have been drawn by now, and colour code."""
+        """Show the formulas of one block that have been drawn by now, and colour code; return what is left to do.
+
+        WAITING stands for what other threads have not found yet: colours of code, or pictures of formulas.
+        """
         ready = self._highlighter.colour_lines(self._theme.colors, deadline)
         remaining = Work.READY if ready else Work.WAITING if self._highlighter.pending else Work.NONE
         if not self._writer.undrawn:
