@@ -93,6 +93,8 @@ def mlx_variant() -> str:
 def faster_mlx(variant: str, device: str) -> str:
     """Return the macOS of a build of MLX that is faster here than the installed one; empty where there is none.
 
+    There is one on a Mac with M5 or later and macOS 26.2 or later, if the installed build is for a macOS before 26.
+
     Args:
         variant: See `mlx_variant`.
         device: The GPU's name, such as `Apple M5 Pro`.

@@ -1,5 +1,6 @@
 """The folders of KV caches on disk: one for each chat, so that removing it removes all that is kept of the chat.
 
+A file is at `top/CHAT/MODEL/FILE`, where `top` is the folder of all chats.
 Other processes may use them at the same time, so a file or folder that is gone is no error.
 """
 
@@ -24,15 +25,16 @@ _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# KV caches of rdchat'
 _REMOVED = "removed-"
 # Age at which a partial file is removed: its writer has ended by then.
 _ABANDONED_S = 24 * 3600
-# All caches together take at most 1/n of the disk's space that they or nobody takes.
+# All caches together take at most 1/n of the space that is free on the disk or taken by them.
 _DISK_SHARE = 10
 
 
 def folder_name(store: Path, chat_id: int | str, created_at: object) -> str:
     """Return the name of a chat's or a project's folder: a hash of the chats' file, and one of the chat or project.
 
-    The date of a chat distinguishes those that have the same id after a backup was restored. A project has its content
-    in place of the date.
+    `remove_folders` finds the folders of one chats' file by the first hash. The date of a chat distinguishes those that
+    have the same id after a backup was restored. A project has its options and the digests of its files in place of the
+    date, so it gets another folder when one of them changes.
     """
     return f"{_hash(store)}-{_hash(f'{store}/{chat_id}/{created_at}')}"
 
@@ -80,7 +82,7 @@ def remove_folders(top: Path, store: Path | None = None, names_to_keep: Callable
 
     Args:
         top: The folder of all chats.
-        store: Only those of the chats in this file; None for all.
+        store: Only those of the chats in this file; None for all. Remains are removed in any case.
         names_to_keep: Returns the names of folders that stay; called once the folders are listed, so that it knows new
             chats.
     """

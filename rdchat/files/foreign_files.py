@@ -3,7 +3,8 @@
 A named pipe is never opened, because that waits for ever for a writer; nor is a device, a socket, or a link to one.
 Links to regular files are followed: the Hugging Face cache consists of them.
 
-Dataclasses are read strictly, or from any version, where a field that cannot be read has its default.
+Dataclasses are read in two ways: `plain` raises an error for a missing or wrong field, `from_plain` takes the default
+instead, so it reads the data of any version.
 """
 
 import errno
@@ -258,6 +259,9 @@ def is_nested_deeper(value: object, levels: int) -> bool:
 def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> tuple[T, list[str]]:
     """Return `default` with the values in `data`.
 
+    A wrong field of a dataclass inside is replaced alone. A value of the right type that is out of range is found by
+    setting one field after the other.
+
     Args:
         default: Has the value of every field that is missing or wrong in `data`.
         data: Parsed JSON. Unknown names are ignored.
@@ -294,6 +298,8 @@ def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> t
 def plain[T: "DataclassInstance"](kind: type[T], data: Any) -> T:
     """Return a dataclass from the parsed JSON of its `asdict`; unknown names are ignored.
 
+    All of its fields must be there; in dataclasses inside it, those with a default may be missing.
+
     Args:
         kind: The dataclass.
         data: The JSON.
@@ -315,7 +321,11 @@ def _readers(kind: type["DataclassInstance"]) -> dict[str, Reader]:
 
 
 def reader_of(hint: Any) -> Reader:
-    """Return the function that converts parsed JSON to type `hint`; it raises TypeError or ValueError."""
+    """Return the function that converts parsed JSON to type `hint`; it raises TypeError or ValueError.
+
+    These types are known: `X | None`; tuples (of any length), lists and frozensets from a list; dicts with names as
+    keys; dataclasses; enums by value; and float (also from an integer), int, str, bool, and bytes from Latin-1 text.
+    """
     if get_origin(hint) is UnionType:
         (inner,) = (reader_of(option) for option in get_args(hint) if option is not NoneType)
         return lambda value: None if value is None else inner(value)

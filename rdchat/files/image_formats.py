@@ -15,7 +15,8 @@ class ImageFormat(NamedTuple):
         name: For people; in capitals Pillow's name, in small letters that of its media type.
         endings: Of file names; the first is the usual one.
         beginning: Matches the first bytes; None for the container of ISO 14496-12, where `brands` decide.
-        brands: See `_brands_of`.
+        brands: Words of four letters in the first box of that container, such as `heic`; a file with one of them has
+            this format.
     """
 
     name: str
@@ -35,7 +36,7 @@ JPEG = ImageFormat("JPEG", ("jpg", "jpeg"), re.compile(rb"\xff\xd8\xff"))
 WEBP = ImageFormat("WebP", ("webp",), re.compile(rb"RIFF.{4}WEBP", re.DOTALL))
 GIF = ImageFormat("GIF", ("gif",), re.compile(rb"GIF8"))
 AVIF = ImageFormat("AVIF", ("avif",), brands=frozenset((b"avif", b"avis")))
-# ISO 23008-12. AVIF shares the last two, and also names one of its own, so it comes first.
+# ISO 23008-12. An AVIF file may have the last two beside a brand of its own, so AVIF comes before HEIC in `FORMATS`.
 _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
 HEIC = ImageFormat("HEIC", ("heic",), brands=frozenset(_HEIC_BRANDS))
 TIFF = ImageFormat("TIFF", ("tif", "tiff"), re.compile(rb"II\*\0|MM\0\*"))

@@ -14,12 +14,14 @@ from pathlib import Path
 from rdchat.errors import StorageError
 
 _OTHERS = 0o077
-# Everything that rdchat puts into its two folders has such a prefix; names with a dot are the system's (.DS_Store).
+# Everything that rdchat puts into its folders for data and for caches has such a prefix; names with a dot are the
+# system's (.DS_Store).
 _OUR_NAMES = (
     ".", "chats", "conversations", "costs", "digests", "drafters", "facts", "instance.lock", "kernels",
     "library.json", "logs", "models", "part-", "phrases", "preparation.lock", "replies", "restore", "server-key",
     "settings", "training", "tried", "unsaved-replies-",
 )  # fmt: skip
+# The value of `_before` until `write_privately` was called.
 _NO_CHANGE = -1
 _LOG = logging.getLogger(__name__)
 _before = _NO_CHANGE
@@ -27,7 +29,7 @@ _before = _NO_CHANGE
 
 def write_privately() -> None:
     """Give this user alone access to all new files of this process and its children."""
-    global _before  # noqa: PLW0603  of the process, as what it remembers
+    global _before  # noqa: PLW0603  the umask is the process's, so the earlier one is too
     earlier = os.umask(_OTHERS)
     if _before == _NO_CHANGE:
         _before = earlier

@@ -186,7 +186,9 @@ class Tokens:
         return replace(endpoint, token=self.find_token(endpoint))
 
     def find_token(self, endpoint: Endpoint, again: bool = False) -> Token | None:
-        """Return the token for a hub.
+        """Return the token for a hub: that of the environment, else of the hub's file, else of keychain or person.
+
+        A mirror gets the first two only if `RDCHAT_HUB_TOKEN_HOST` names it.
 
         Args:
             endpoint: The hub.

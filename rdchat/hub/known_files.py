@@ -119,6 +119,9 @@ def is_safe_name(name: str) -> bool:
 def unpackable(family: str, settings: Mapping[str, Any]) -> str:
     """Return a sentence that says why a model's packed weights cannot be read; empty if mlx-lm can unpack them.
 
+    It checks, in this order: that a method is named, that mlx-lm unpacks it for the model type (`FAMILIES`; an unknown
+    method for none), and that it takes the method's variant (`_VARIANTS`).
+
     Args:
         family: The model type in config.json.
         settings: Its `quantization_config`.
@@ -173,8 +176,8 @@ class RepositoryFiles:
         paused: Whether it waits for the person; otherwise the app resumes it at its next start.
         drafter: Name of the folder of a drafter, or of a vision tower, to make from the files, which are then dropped;
             empty to keep the files.
-        config: Its configuration, as JSON.
-        card: Its card, in Markdown.
+        config: Configuration of the drafter or tower to be made, as JSON; empty without one.
+        card: Card of the same, in Markdown.
     """
 
     repository: str

@@ -36,7 +36,7 @@ class SuggestedDrafter(_Suggested):
     """The drafter of a suggested model.
 
     Attributes:
-        kind: Its kind, such as `DFlash`; none is a smaller model.
+        kind: Its kind of drafter head, such as `DFlash`. No suggested drafter is a smaller model.
     """
 
     kind: str

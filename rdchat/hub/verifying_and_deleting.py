@@ -56,7 +56,7 @@ class DeletionPlan:
         repository: Where the model is.
         commit: Commit of the snapshot; empty for an unfinished download only, and for a folder outside the cache.
         paths: Files and folders to remove, in this order: a deletion that is cut short leaves a model that can be
-            deleted again.
+            deleted again. Empty for an unfinished download only, whose files `delete` finds by their record.
         freed_bytes: Size of the removed blobs.
         sharing: Names of other revisions that share some blobs, which stay.
         unfinished: Whether files of an unfinished download are removed too.
@@ -97,6 +97,11 @@ def plan_deletion(repository: CachedRepository, revision: str = "main") -> Delet
 
 
 def _planned(repository: CachedRepository, commit: str) -> DeletionPlan:
+    """Return the plan for a commit, by what is on disk now.
+
+    Without a snapshot only unfinished downloads are removed. The only snapshot goes with the repository's folder. One
+    of several goes with its own blobs and references.
+    """
     unfinished = bool(records_of(repository))
     if not commit or not (repository.snapshots / commit).is_dir():
         return DeletionPlan(repository, "", (), 0, (), unfinished or bool(unused_files(repository)))
@@ -119,6 +124,8 @@ def _planned(repository: CachedRepository, commit: str) -> DeletionPlan:
 
 def delete(plan: DeletionPlan, move_to_trash: MoveToTrash | None) -> Path | None:
     """Delete as planned.
+
+    A plan without commit and without unfinished download is that of a folder outside the hub's cache.
 
     Args:
         plan: From `plan_deletion`.
@@ -256,6 +263,9 @@ class Verdict:
 
 def verify_cached(repository: CachedRepository, commit: str, api: "HubApi", on_bytes: Callable[[int], None]) -> Verdict:
     """Verify a snapshot in the hub's cache by the hub's checksums or, if that cannot be reached, by the blobs' names.
+
+    All files of the repository are compared (`look_at`); only those that rdchat would download can be missing
+    (`files`).
 
     Args:
         repository: Where the model is.

@@ -172,7 +172,11 @@ class Download:
 
 
 def with_drafter(model: Download, drafter: Download) -> Download:
-    """Return a model's download and that of its drafter as one, for people. The drafter's follows the model's."""
+    """Return a model's download and that of its drafter as one, for people. The drafter's follows the model's.
+
+    State, speed and notes are the model's until it is finished, then the drafter's; the files are those of both. A
+    drafter that failed is a problem of a finished model.
+    """
     current = drafter if model.state is DownloadState.FINISHED else model
     if current is drafter and drafter.state is DownloadState.FAILED:
         hint = "The model works without it. Get it later on the Drafters page."
@@ -229,7 +233,10 @@ class RunningDownload:
 
     @property
     def record(self) -> Download:
-        """The present record. Its speed is measured between the calls of this."""
+        """The present record. Its speed is measured between the calls of this.
+
+        Its notes are those of the files, or, where there are none, that of the requests to the hub.
+        """
         record = replace(
             self._download,
             state=self.state,

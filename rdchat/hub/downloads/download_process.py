@@ -1,7 +1,8 @@
 """Downloads in a child process, `rdchat --child downloads`: the app's side, and the process's own.
 
 `DownloadProcess` is the app's side, which submits requests. `main` runs in the process, where a `DownloadQueue` answers
-them: each of its public coroutines is one kind of request. Records of downloads come back as progress and as results.
+them: each of its public coroutines is one kind of request. A record here is a `Download`; it comes back as progress
+and as result. The record on disk, from which a download resumes, is a `RepositoryFiles` (`download_record`).
 """
 
 import asyncio
@@ -79,6 +80,8 @@ class DownloadProcess:
     def start_download(self, download: Download, on_record: OnRecord) -> Job[Any]:
         """Start a download, or resume it at the last byte.
 
+        The token is found on a thread first. A job that is cancelled meanwhile ends there, and no request is made.
+
         Args:
             download: Its present record.
             on_record: Called on any thread with each new record, up to the last one.
@@ -99,7 +102,10 @@ class DownloadProcess:
         return job
 
     def pause(self, download: Download) -> None:
-        """Note on disk that a download waits for the person."""
+        """Note on disk that a download waits for the person.
+
+        It does not stop the download; cancelling the job of `start_download` does.
+        """
         self._submit("pause", {"record": asdict(download)})
 
     def discard(self, download: Download, on_record: OnRecord) -> None:

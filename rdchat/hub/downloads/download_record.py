@@ -44,6 +44,8 @@ def files_here(repository: CachedRepository, files: RepositoryFiles) -> tuple[Do
 def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
     """Write the record of an unfinished download, in place of an older one.
 
+    Its file is named by a hash of revision and drafter, so each has one record.
+
     Raises:
         StorageError: If it cannot be written.
     """
@@ -55,6 +57,9 @@ def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
 
 def begin_record(repository: CachedRepository, download: Download, *, paused: bool) -> None:
     """Note on disk that a download was started, before the hub has listed its files, or that it waits for the person.
+
+    A record that is there gets the value of `paused`. Where there is none, only the start of a model makes one, without
+    files: a pause must not bring a deleted record back, and a drafter's record comes from `begin_drafter`.
 
     A download that begins needs no lock: one write replaces the record. For a pause the caller holds the lock, so that
     a record that is being deleted does not come back.
@@ -135,7 +140,8 @@ def remove_record(repository: CachedRepository, record: RepositoryFiles) -> None
 def discard(repository: CachedRepository, download: Download | None = None) -> None:
     """Remove the files of one or all unfinished downloads, except those that a snapshot or another download needs.
 
-    The caller holds the lock.
+    It removes the records, their blobs that nothing else needs, partial files, and at last the folder if nothing is
+    left in it. The caller holds the lock.
 
     Args:
         repository: The repository.
@@ -193,7 +199,10 @@ def _read_all(repository: CachedRepository) -> dict[Path, RepositoryFiles | None
 
 
 def _may_name_files(path: Path) -> bool:
-    """Return whether an unreadable record may name files: it is from a newer rdchat, or may be readable later."""
+    """Return whether an unreadable record may name files.
+
+    It may if it is JSON with `files`, as of a newer rdchat, or if the system could not read it, which may pass.
+    """
     try:
         fields = read_json(path, max_size=_MAX_BYTES)
     except RdchatError as error:

@@ -102,7 +102,9 @@ class FileDownload:
         return self.partial.file
 
     async def download_file(self) -> None:
-        """Return when all bytes are on disk; the caller checks their checksum.
+        """Return when all bytes are on disk, in a file even if there are none; the caller checks their checksum.
+
+        After a lost connection it tries again. Tries that brought bytes do not count as failures.
 
         Raises:
             HubError: If the hub refuses, or too many tries in a row brought nothing.
@@ -147,7 +149,11 @@ class FileDownload:
             raise TemporaryHubError("The connection was lost.") from error
 
     def _begin(self, response: httpx2.Response, start: int) -> None:
-        """Make the partial file end where the answer's bytes begin."""
+        """Make the partial file end where the answer's bytes begin, or raise why its bytes cannot be used.
+
+        The answer is the rest (206, and the file stays), the whole file (200, and it begins again), a part from the
+        wrong place (206 or 416, and the next try begins again), or a refusal.
+        """
         status = response.status_code
         headers = response.headers
         if headers.get("content-encoding", "identity") != "identity":

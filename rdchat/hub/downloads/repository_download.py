@@ -78,7 +78,10 @@ def _add_to_snapshot(repository: CachedRepository, snapshot: Path, file: HubFile
 
 
 def _link(repository: CachedRepository, file: HubFile, target: Path) -> None:
-    """Link to a blob from the file's place in a snapshot; copy it if the disk does not support links."""
+    """Link to a blob from the file's place in a snapshot; copy it if the disk does not support links.
+
+    The link is right in `snapshots/COMMIT`. `target` may be elsewhere, if it is moved there afterwards.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         target.symlink_to(Path(*[".."] * (2 + file.name.count("/")), "blobs", file.digest))
@@ -152,7 +155,11 @@ class RepositoryDownload:
                 raise file_error(error, what, f"Check its permissions. {PART_STAYS}") from error
 
     async def _run(self) -> Path:
-        """Download as the record on disk says, or as the hub lists the files now; the lock is held."""
+        """Download as the record on disk says, or as the hub lists the files now; the lock is held.
+
+        The hub is asked where there is no record, or one that was written before the hub had answered. A drafter's
+        record names its files, so without it a drafter cannot be downloaded.
+        """
         self.running.note("", "")
         try:
             record = record_of(self.repository, self.download)
@@ -171,7 +178,10 @@ class RepositoryDownload:
             self.repository.remove_if_empty()
 
     async def _complete(self, files: RepositoryFiles) -> Path:
-        """Fetch the files that are missing or damaged, and make the snapshot or the drafter of all."""
+        """Fetch the files that are missing or damaged, and make the snapshot or the drafter of all.
+
+        After the drafter is made, its files are removed; those of a model stay, and only the record is removed.
+        """
         self.running.files = files
         for folder in (self.repository.blobs, self.repository.snapshots):
             # The hub's tools expect both folders.
@@ -233,6 +243,7 @@ class RepositoryDownload:
             )
 
     async def _fetch_all(self, files: RepositoryFiles, partials: list[PartialFile]) -> None:
+        """Fetch the files, a few at a time, the smallest first; raise the first error, which ends all of them."""
         slots = asyncio.Semaphore(self.limits.files_at_once)
 
         async def fetch(client: httpx2.AsyncClient, partial: PartialFile) -> None:

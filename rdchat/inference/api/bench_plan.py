@@ -307,7 +307,8 @@ class BenchPlan:
         overhead: Whether the rounds of each drafted run are repeated, to measure what they cost beyond draft and
             verify.
         earlier_replies: Token ids of replies that drafts may come from, newest first.
-        turn: Shifts which cell comes first, so that benchmarks repeated by hand alternate too.
+        turn: Not a turn in this module's sense, but a number that shifts which cell comes first in each turn, so that
+            benchmarks repeated by hand alternate too.
         streams: Whether the text of a reply is reported while it is written.
         finished: Turns that were measured before and are left out, each as `BenchRun.turn`.
 
@@ -413,6 +414,7 @@ class Sweep:
         )
 
     def _drafts(self, mode: Mode) -> Iterator[DraftSettings]:
+        """Yield all combinations of the settings that a mode uses; the others have their defaults."""
         lists: dict[str, tuple[Any, ...]] = {
             "draft_model": (self.draft_model,),
             "drafter": self.drafters,

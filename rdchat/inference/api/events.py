@@ -57,7 +57,7 @@ class ModelInfo:
         weights_bytes: Memory of the weights.
         load_ms: Time of loading.
         warning: Sentences if memory is tight, or replies can differ from those of the original; else empty.
-        may_differ: Whether it says that replies can differ.
+        may_differ: Whether the warning says that replies can differ.
         thinking: Choices of thinking; empty where the chat template has no switch.
         tool_markers: Texts that begin and end a tool call in a reply; the second is empty where a call lasts to the
             reply's end. A base model has none.
@@ -100,7 +100,7 @@ class ModelInfo:
     def longest_count(self) -> int:
         """Tokens of a prompt, as they are counted here, from which on it is surely too long.
 
-        For a remote server they are estimated, and nothing is refused that might fit.
+        For a remote server they are estimated, so it is twice the context: nothing is refused that might fit.
         """
         return self.context_length * (2 if self.server else 1)
 
@@ -124,7 +124,8 @@ class RoundTree:
     Attributes:
         tokens: Token id of each node, the root first.
         parents: Index of each node's parent; -1 for the root.
-        drafters: Who proposed each node: `speculative`, `drafter` or `lookup`; empty for the root.
+        drafters: Who proposed each node: `speculative`, `drafter`, `lookup`, or another source of `NodeSource.named`;
+            empty for the root.
         log_probs: The target's log-probability of each node after its parent, before temperature and filters; 0 for the
             root.
         path: Indices of the accepted nodes, the root first.
@@ -185,7 +186,7 @@ class TokenEvent:
         token_id: Id of the token; -1 for text of a remote server, which may be of several tokens.
         text: Characters that became final with this token. It may be empty (half a character, the start of a stop
             string), and it may hold characters of earlier tokens.
-        drafter: Who drafted the token: `speculative`, `drafter` or `lookup`; empty for the target's own.
+        drafter: Who drafted the token, as in `RoundTree.drafters`; empty for the target's own.
         position: Depth of the token in the draft, from 1; 0 for the target's own.
         round: Statistics of the round that ends with this token; None inside a round and in plain decoding.
         tree: The round's prefix tree, with the round's last token, where the request asks for a trace.

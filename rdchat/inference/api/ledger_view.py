@@ -27,9 +27,13 @@ _INSIDE: dict[str, Spent] = {
 def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     """Return a tree of three levels: `REPLY`, what its time was spent on (`Spent`), and the rows of each.
 
-    The times of each level add up to those of the level above. A row of one stage has that stage's calls. A row of
-    several counts what it is a part of: images in seeing, replies in reading, rounds in drafting and checking, plain
-    steps in writing without a draft, and both of these elsewhere; 0 where these are unknown.
+    The times of each level add up to those of the level above. Where there is one row only, the level above has its
+    time, and the row is left out. As calls, a row of one stage has that stage's. A row of several stages has the number
+    of what it is a part of: images in seeing, replies in reading, rounds in drafting and checking, plain steps in
+    writing without a draft, rounds and plain steps elsewhere; 0 where these are unknown.
+
+    An example, with 10 rounds: the entry `reply` with 1 call and no parent; `drafting` with 10 calls in `reply`; and in
+    `reply/drafting` the rows `prepare drafts` with 10 calls and `beam search` with 40.
 
     Args:
         entries: As recorded, of one ledger or of several.
@@ -87,7 +91,10 @@ def _own_times(recorded: dict[str, LedgerEntry]) -> dict[str, float]:
 
 
 def _row_of(path: str) -> tuple[Spent, str]:
-    """Return what a stage's own time is spent on, and its row."""
+    """Return what a stage's own time is spent on, and its row.
+
+    For a wait (`Stage.spent` is None) the nearest stage of `_INSIDE` around it decides.
+    """
     *outer, name = path.split(PATH_SEPARATOR)
     spent, row = _STAGES.get(name, (Spent.OTHER, name))
     around = (_INSIDE[stage] for stage in reversed(outer) if stage in _INSIDE)

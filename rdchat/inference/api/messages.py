@@ -193,6 +193,9 @@ class ChatMessage:
     def with_lines(self, seen: Sequence[ChatImage | str]) -> "ChatMessage":
         """Return the message with a line of text in the place of some images.
 
+        With an image between "a" and "b", and the line "(an image)", the content becomes three lines: "a", "(an image)"
+        and "b". Offsets of control tokens and of the images that stay are moved.
+
         Args:
             seen: For each image what stands in its place: an image or a line.
         """

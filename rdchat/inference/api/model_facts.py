@@ -174,7 +174,10 @@ def stays_quantized(own_bits: int | None, dtype: Dtype) -> bool:
 
 
 def float_of(dtype: Dtype, stored: Dtype, on_gpu: bool) -> Dtype:
-    """Return the type that a precision computes in; quantised weights and `auto` depend on `stored`.
+    """Return the type that a precision computes in: its own type if it is one of floats.
+
+    Otherwise, for quantised weights and `auto`: on a CPU float32, on a GPU the type in which the model is stored,
+    except that weights stored as float32 are quantised with bfloat16.
 
     On a CPU quantised weights compute in float32: MLX's float16 kernel for 4-bit weights takes 3.4 s a row there for
     135M parameters, its float32 kernel 0.1 s. On a GPU they compute in the 16-bit type that the model is stored in:

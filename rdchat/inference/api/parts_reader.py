@@ -14,7 +14,8 @@ from rdchat.inference.api.thoughts import Parting, ReplyPart, Thoughts, has_mark
 
 # A marker with so many characters after it is settled: more text does not change its meaning.
 _SETTLED = 512
-# How a call in JSON begins; it may break off at the text's end. Another one may begin within it.
+# How a call in JSON begins, such as `{"name": "add`; it may break off at the text's end, as in `{"na`. Another one may
+# begin within it.
 _HEAD = re.compile(r'(?=(\{\s*(?:\Z|"\w*(?:\Z|"\s*(?:\Z|:\s*(?:\Z|"[^"]*"?))))))')
 
 
@@ -34,7 +35,11 @@ class Piece:
 
 
 def grown(parts: tuple[ReplyPart, ...], pieces: Iterable[Piece]) -> tuple[ReplyPart, ...]:
-    """Return the parts of a text that has grown by pieces."""
+    """Return the parts of a text that has grown by pieces.
+
+    A marker begins a new part behind it, any other piece lengthens the last part. Parts (0, 4) with the pieces
+    `</think>` as a marker and `Yes` become (0, 4), (12, 15).
+    """
     longer = list(parts)
     for piece in pieces:
         end = (longer[-1].end if longer else 0) + len(piece.text)
@@ -51,7 +56,7 @@ def grown(parts: tuple[ReplyPart, ...], pieces: Iterable[Piece]) -> tuple[ReplyP
 
 
 def _begun(mark: str) -> str:
-    """Return a pattern for a mark, and for a beginning of the mark at the end of a text."""
+    """Return a pattern for a mark, and for a beginning of the mark at the end of a text: `a(?:b|END)` for `ab`."""
     pattern = ""
     for letter in reversed(mark):
         behind = f"(?:{pattern}|\\Z)" if pattern else ""
@@ -106,7 +111,7 @@ class PartsReader:
         self._in_text = False
         self._has_answer = False
         self._has_call = False
-        # If the text is longer than this, no marker in it can still change its meaning.
+        # If the text is longer than this, no marker in it can still change its meaning; it grows with each marker.
         self._open_until = len(before) + _SETTLED * bool(before)
         if before:
             parting = self._settled.fork()
@@ -121,7 +126,11 @@ class PartsReader:
     def for_request(
         cls, request: GenerationRequest, begun: bool, markers: frozenset[str], call_marks: Sequence[str] = ()
     ) -> "PartsReader":
-        """Return a reader for the reply to a request; the other arguments are those of the class."""
+        """Return a reader for the reply to a request; the other arguments are those of the class.
+
+        Where the text that the reply continues has no known control tokens, the markers of the thought with which it
+        begins count as such.
+        """
         before = request.messages[-1] if request.continue_last else ChatMessage(Role.ASSISTANT, "")
         return cls(
             begun,
@@ -134,7 +143,13 @@ class PartsReader:
         )
 
     def add_text(self, text: str, control: Iterable[int] = ()) -> tuple[Piece, ...]:
-        """Add new text of the reply, and return the parts that are certain now.
+        """Add new text of the reply, and return the pieces that are certain now.
+
+        1. Blanks alone wait for the next text. Once a call has begun, nothing is returned any more. Where all text is
+           the answer (`plain`), it is returned as it comes, blanks too.
+        2. Where no marker is near and none may begin at the end, all of the text is one more piece.
+        3. Otherwise the markers in the settled text are read for good, and those behind it on a copy of the scan. What
+           may be the beginning of a marker at the end is left out. Each part gives what was not returned before.
 
         Args:
             text: The text.
@@ -178,7 +193,11 @@ class PartsReader:
         return blanks
 
     def _add(self, pieces: list[Piece], text: str, part: ReplyPart, *, is_last: bool = False) -> None:
-        """Add pieces of what is new of a part; text between two parts is the marker of the second one."""
+        """Add pieces of what is new of a part; text between two parts is the marker of the second one.
+
+        First the marker, with the blanks behind it, if nothing of the part's own text was returned yet. Then the text:
+        up to where a call begins, and without the blanks at its end where these may belong to the next marker.
+        """
         start = part.start
         end = part.end
         inside = part.is_thought

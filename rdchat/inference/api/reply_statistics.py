@@ -83,6 +83,7 @@ class Stage(StrEnum):
     row: str
 
     def __new__(cls, name: str, spent: Spent | None, row: str = "") -> Self:
+        """Make a member: its value is the recorded name; a row without a name of its own has the stage's."""
         stage = str.__new__(cls, name)
         stage._value_ = name
         stage.spent = spent

@@ -1,7 +1,7 @@
 """Requests to the engine: messages, sampling, draft settings, and the shape that an answer must have.
 
-A shape is a JSON schema, a regular expression or a grammar. Plain frozen data, checked when it is made; no MLX and no
-Qt here.
+A shape is a JSON schema, a regular expression or a grammar (`AnswerShape`); `BeamShape` and `DraftSettings.shape` are
+the size of a draft. Plain frozen data, checked when it is made; no MLX and no Qt here.
 """
 
 import hashlib
@@ -186,7 +186,10 @@ class DrafterFacts:
     more: tuple[str, ...] = ()
 
     def draft_size(self, width: int, length: int) -> str:
-        """Return the size of a draft of so many beams, of so many tokens with the root; see the function."""
+        """Return the size of a draft of so many beams, of so many tokens with the root, for people.
+
+        Only a drafter head has beams: for other drafters it is the number of tokens without the root.
+        """
         return draft_size(width, length) if len(self.sizes) > 1 else draft_size(length - 1)
 
 
@@ -477,8 +480,9 @@ class GenerationRequest:
         thinking_tokens: The most tokens of a thought: there it is closed by the model's own marker, and the answer
             begins; 0 for an answer at once. None for no limit.
         keep: Where its KV cache is kept on disk; None for nowhere.
-        shared: The beginning of the messages that all chats of a project have: its last message begins that of the
-            prompt. Empty outside of projects.
+        shared: What the messages of all chats of a project begin with. Its last message may be only the beginning of
+            the message in its place in `messages`. `ChatSession` finds by it the tokens that are kept for the project.
+            Empty outside of projects.
         image_cap: How many tokens an image may take.
         leaves_cache: Whether its KV cache is kept in memory, and may come from there. Otherwise those of chats stay as
             they are.

@@ -138,7 +138,10 @@ class Thoughts:
 
     @property
     def answer(self) -> str:
-        """The rest without markers; blanks between a thought and the answer belong to the marker."""
+        """The rest without markers; blanks between a thought and the answer belong to the marker.
+
+        An answer at the very beginning of the reply keeps its blanks.
+        """
         text = "".join(self.text[start:end] for start, end in self.spans)
         first = next((begins for begins, end in self.spans if self.text[begins:end].strip()), 0)
         return text.lstrip() if first else text
@@ -317,7 +320,8 @@ class Parting:
     def read_markers(self, text: str, limit: int) -> None:
         """Read the markers that end before `limit`, in a text that continues the previous one.
 
-        If the limit is not the text's end, a marker with only blanks after it waits.
+        If the limit is not the text's end, a marker with only blanks after it waits: what follows may decide on it. A
+        marker inside the last one's range, or that is text, is passed over.
         """
         self._text = text
         matches = _MARKER.finditer(text, self._position)
@@ -328,6 +332,7 @@ class Parting:
             if match.start() < max(self._last_end, self._call_header) or self._is_text(match[0], match.start()):
                 continue
             self._read_marker(match[0], match.start(), match.end())
+            # The part begins far behind, as after a long repetition of openings: the markers before it are skipped.
             if self._last_end > match.end() + _LONGEST_HEADER:
                 self._position = self._last_end
                 matches = _MARKER.finditer(text, self._last_end)
@@ -348,7 +353,12 @@ class Parting:
         return data or (marker in self._markers and start not in self._offsets)
 
     def _read_marker(self, marker: str, start: int, end: int) -> None:
-        """Read one marker: it ends a part and begins another, or is text."""
+        """Read one marker: it ends a part and begins another, or is text.
+
+        Its kind decides: part of a header, beginning of a thought, end of a message, wrapper of an answer. What is left
+        is the end of a thought. Inside one it counts if it closes that thought, or if what closes it is unknown.
+        Outside of one it is text, except in old replies, whose thought may have begun without a marker.
+        """
         if marker in _HEADER_PARTS:
             self._read_header(marker, start, end)
         elif marker in _CLOSINGS:
@@ -366,7 +376,12 @@ class Parting:
             self._begin_part(start, end, to_thought=False)
 
     def _read_header(self, marker: str, start: int, end: int) -> None:
-        """Read the header of one of several messages: it shows whether the message is a thought, or a call."""
+        """Read the header of one of several messages: it shows whether the message is a thought, or a call.
+
+        First the header of a call is tried; the text of a call counts from `to=` on, so the part begins there. Then
+        the header is looked for backwards from `<|message|>` (Muse Spark's `to=self`), or forwards from another part of
+        one (gpt-oss's `<|channel|>analysis`). A `to=` without `<|start|>` counts only at the reply's start.
+        """
         first = self._blank_end(0)
         begin = first if self._text.startswith("to=", first) and not self._seen else start
         if (call := _TO_TOOL.match(self._text, begin)) and (self._inside or not self._is_quoted(start)):
@@ -409,7 +424,10 @@ class Parting:
             self._closing = _CLOSINGS[marker]
 
     def _is_wrapper(self, marker: str, start: int, end: int) -> bool:
-        """Return whether a marker begins or ends a whole answer."""
+        """Return whether a marker begins or ends a whole answer: it is first or last there, but for blanks.
+
+        Words such as `<answer>` count only after another marker.
+        """
         if self._inside or not (self._seen or marker.startswith("<|")):
             return False
         return self._is_blank(self._last_end, start) or self._is_blank(end, len(self._text))
@@ -447,7 +465,10 @@ class Parting:
         return bool(self._fence) or self._text[position - 1 : position] == "`"
 
     def _read_fences(self, position: int) -> None:
-        """Read the code fences in the answer up to a position; thoughts have none."""
+        """Read the code fences in the answer up to a position; thoughts have none.
+
+        A fence stands at the start of a line, or at the start of the part, which `_FENCE_IN_LINES` may not see as one.
+        """
         if self._inside or position <= self._fences_read:
             return
         start = max(self._fences_read, self._last_end)
@@ -476,7 +497,11 @@ def unfinished(text: str) -> int:
 
 
 def _begun_marker(text: str) -> int:
-    """Return the length of a marker's beginning at the end of a text."""
+    """Return the length of a marker's beginning at the end of a text.
+
+    It is a header without its `<|message|>`; or the whole text, if it may begin such a header; or the longest
+    beginning of a single marker.
+    """
     end = text[-_LONGEST_HEADER:]
     for start in ("<|start|>", "<|channel|>"):
         position = end.rfind(start)

@@ -61,8 +61,9 @@ class TrainingProgress:
     Attributes:
         phase: A `Phase`, LOADING or COMPARING.
         fraction: Finished share of the phase, from 0 to 1; None if it is unknown.
-        tokens_per_second: Answer tokens a second since the phase began or was resumed: made in DATA; learned after in
-            TRAIN, where each root of a batch is one; decoded in COMPARING. None where it is not measured.
+        tokens_per_second: Answer tokens a second since the phase began or was resumed. In DATA those that the model
+            wrote, in TRAIN those after which a draft was trained (the roots of the batches), in COMPARING those that
+            were decoded. None where it is not measured.
         loss: Mean loss over the last steps, in nats; None in other phases.
         accuracy: Share of correct tokens at each draft position of held-out answers, given that all earlier ones were
             correct; empty where it was not measured.

@@ -168,6 +168,9 @@ class AutoState:
     def measure(self) -> bool:
         """Measure costs for a moment; return whether there is more to do now.
 
+        The measurement under way goes on. Otherwise the next one begins: plain steps if a reply left them in doubt,
+        then the parts without costs, then those with too few measurements.
+
         Nothing is measured on battery, in Low Power Mode or in heat: the machine may be slower then, and measuring
         drains it.
 
@@ -246,7 +249,10 @@ class AutoState:
         self._missing |= again
 
     def _use(self, part: Part, costs: Costs) -> None:
-        """Use measured costs; those of MTP layers' readings decide for the one with the fewest wrong tokens."""
+        """Use measured costs of a part.
+
+        Those of `Part.READINGS` are no times but wrong tokens in a hundred: the head takes the reading with the fewest.
+        """
         if part is not Part.READINGS:
             self.costs.use(part, costs)
         elif self.available.head is not None:
@@ -353,7 +359,8 @@ class _PlannedDrafter(Drafter):
             case DraftModelDrafter() as model:
                 usual = model.unread <= _MAX_UNREAD
                 draft = model.draft_in_shape(root, limit, DraftShape.of_size(plan.length - 1, plan.nodes))
-                # Fewer are drafted where the draft model's context is nearly full.
+                # Fewer are drafted where the draft model's context is nearly full. Then the plan's rows do not fit, and
+                # 0 has them chosen for the nodes there are (see `Draft.rows`).
                 rows = rows if draft.tree.deepest + 1 >= plan.length else 0
             case None:
                 with self.ledger.stage(Stage.LOOKUP):

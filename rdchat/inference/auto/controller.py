@@ -131,7 +131,11 @@ class Controller:
     # Decisions
 
     def plan_round(self, room: int) -> ChosenRound | None:
-        """See `Policy`."""
+        """See `Policy`.
+
+        A plain step follows if nothing can be drafted; if plain steps are to be timed again; or if the best draft loses
+        more than a quarter of a switch and may not be tried.
+        """
         forced = self._forced(room)
         looked_up = self._look_up(room, forced)
         choice = self._choose(room, looked_up)
@@ -148,7 +152,11 @@ class Controller:
         return ChosenRound(choice, looked_up, is_forced=bool(forced), is_trial=loses)
 
     def wants_queue(self, room: int) -> bool:
-        """See `Policy`; nothing is queued where a round may be better."""
+        """See `Policy`; nothing is queued where a round may be better.
+
+        Without room nothing is queued. While plain steps are due, or with room for one token alone, a step is.
+        Otherwise one is, unless the best draft gains more than a quarter of a switch and a margin, or may be tried.
+        """
         if room < 1:
             return False
         self._plain_steps_due = max(self._plain_steps_due - 1, 0)
@@ -180,7 +188,10 @@ class Controller:
     # Results
 
     def saw(self, done: CallResult[object]) -> None:
-        """See `Policy`."""
+        """See `Policy`.
+
+        Times are ignored after a delay, and for a step that was not queued: it takes longer than a queued one.
+        """
         is_round = done.call is Call.ROUND
         if done.held_up:
             self._ignored_calls = _IGNORED_CALLS
@@ -247,12 +258,17 @@ class Controller:
         return self._index.draft_tree(MAX_ROWS, limit, _MIN_CHANCE, chain=not self._trees)
 
     def _may_try(self, choice: Choice) -> bool:
-        """Return whether the budget allows a trial round, made to learn although a plain step looks better."""
+        """Return whether the budget allows a trial round, made to learn although a plain step looks better.
+
+        Prompt lookup gets no trials.
+        """
         return choice.plan.mode is not Mode.LOOKUP and self._switch - choice.gain <= self._budget
 
     def _spend(self, tokens: float) -> None:
+        """Take tokens from the budget, or add them where the number is below 0."""
         self._budget = min(max(self._budget - tokens, -_MAX_DEBT), _MAX_BUDGET)
 
     @property
     def _switch(self) -> float:
+        """The cost of a switch between rounds and plain steps, in tokens; see `Planner.switch_tokens`."""
         return self._planner.switch_tokens(len(self.text))

@@ -53,7 +53,8 @@ _LARGEST_SURPRISE = 0.4
 _LARGEST_GUESS = 0.9
 # Expected deviation of plain steps before the first one, as a logarithm.
 _START_DEVIATION = 0.05
-# From this error on, as a share, plain steps are measured again: from a third on, replies are not compared with them.
+# From this error on, as a share, plain steps are measured again. From an error of a third on
+# (`reply_statistics._UNKNOWN`), replies are no longer compared with them.
 _MAX_PLAIN_ERROR = 0.2
 # Nearly all plain steps lie within this many mean deviations of their prediction.
 _SURE_DEVIATIONS = 2.0
@@ -120,6 +121,7 @@ class CallCurve:
         # Milliseconds for each depth, by rows; entry 0 is the plain step.
         table: list[Floats] = []
         for depth in self._depths:
+            # The plain step, row 0, comes first.
             rows, ms = zip(*sorted((rows, ms) for (rows, d), ms in costs.items() if d == depth), strict=True)
             shallower = table[-1] if table else np.zeros(len(ROWS))
             # What each call costs more than at the depth before; between measured rows it is interpolated.
@@ -176,7 +178,11 @@ class CostModel:
         self._seen = Counter[Mode]()
 
     def use(self, part: Part, costs: Costs) -> None:
-        """Use measured costs of a part, instead of what was known before; empty costs remove it."""
+        """Use measured costs of a part, instead of what was known before; empty costs remove it.
+
+        Plain steps measured again correct the curve of calls where there is one. Another curve begins without
+        corrections. Readings are no costs of this model.
+        """
         match part:
             case Part.PLAIN if costs:
                 ms = costs[PLAIN_STEP, NEAR]
@@ -211,7 +217,8 @@ class CostModel:
     def plain_is_doubtful(self) -> bool:
         """Whether plain steps are unknown, or their times vary so much that a reply can hardly be compared with them.
 
-        Without plain steps in the replies since, it would stay so after other programs were busy.
+        `AutoState.measure` then times them again: where the replies have no plain steps, nothing else would end a doubt
+        that other programs caused.
         """
         return not self.plain_ms(NEAR) or self.plain_error > _MAX_PLAIN_ERROR
 
@@ -249,7 +256,7 @@ class CostModel:
         return self._draft_model.get((1, 0), self.draft_model_share * self._plain(0))
 
     def learn_plain(self, depth: int, ms: float) -> None:
-        """Learn from the time of a real plain step."""
+        """Learn from the time of a real plain step: a correction of the measured curve, or without one a mean time."""
         if predicted := self.plain_ms(depth):
             off = min(abs(log(ms / predicted)), _LARGEST_SURPRISE)
             self._deviation += _NEW_WEIGHT * (off - self._deviation)
@@ -261,7 +268,10 @@ class CostModel:
         self._timed_plain_ms = known * (ms / known) ** max(_NEW_WEIGHT, 1 / self._seen[Mode.OFF])
 
     def learn(self, mode: Mode, ratio: float) -> None:
-        """Learn from a real call with its draft: `ratio` is its time over the predicted time."""
+        """Learn from a real call with its draft: `ratio` is its time over the predicted time.
+
+        The first calls count for more than later ones, and may be further off if the cost was only guessed.
+        """
         largest = _LARGEST_SURPRISE if self._seen[mode] >= _MEASURED_WEIGHT else _LARGEST_GUESS
         surprise = min(max(log(ratio), -largest), largest)
         self._scale[mode] += surprise * max(_NEW_WEIGHT, 1 / (1 + self._seen[mode]))

@@ -35,6 +35,7 @@ DEEP_ROWS = (1, 2, 4, 5, 6, 7, 8, 9, 16, MAX_ROWS)
 _ROOM = 2 * MAX_ROWS
 # Levels below the root of a tree of `MAX_ROWS` nodes in which every node has two children.
 _LEVELS = MAX_ROWS.bit_length() - 1
+# Lengths of a head's drafts, root included; `CostModel.beams_ms` draws a line through their costs.
 _BEAM_LENGTHS = (2, 6)
 # Numbers of rows fed to a draft model in one call.
 _FED = (1, 4, 16)
@@ -71,8 +72,8 @@ class Measured(NamedTuple):
     """The result of a measurement.
 
     Attributes:
-        costs: Milliseconds of each call.
-        quiet: Whether the machine was undisturbed by other programs.
+        costs: Milliseconds of each call; for `Part.READINGS` wrong tokens in a hundred.
+        quiet: Whether the machine was undisturbed by other programs, as far as that matters.
     """
 
     costs: Costs
@@ -158,6 +159,7 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
         mx.eval(parts[-1])
         text += fed
         yield
+    # Side by side in each row: the hidden states after the target's final norm, and those before it.
     after, before = mx.split(mx.concatenate(parts), 2, axis=-1)
     wrong: dict[tuple[int, int], float] = {}
     for reading in layer.readings:
@@ -187,7 +189,8 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
 def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
     """Make all calls a few times in turn, since a machine's speed drifts; return the shortest times.
 
-    A turn that other programs disturbed is repeated; if none was quiet, the disturbed ones are used. Other programs can
+    The first turn only warms up. Then turns are made until three were quiet or three were disturbed, or until the time
+    for a depth would not suffice for another one. Disturbed turns are used only if none was quiet: other programs can
     only make a time longer.
     """
     turns_by_quiet: dict[bool, list[dict[tuple[int, int], float]]] = {
@@ -274,7 +277,8 @@ class TimingCache:
         """Return a draft of each number of rows, of tokens that may follow in the text, in one call of the target.
 
         A chain has the text's own tokens. A tree, in which every node has two children, has the tokens that the target
-        finds likeliest at each depth along them.
+        finds likeliest at each depth along them. Its nodes are numbered level by level: the children of node n are
+        2n + 1 and 2n + 2, and the first node of a level has the likeliest token.
         """
         depth = len(self._cache.tokens)
         tokens = mx.array(self._following[depth : depth + MAX_ROWS])

@@ -75,7 +75,10 @@ class Choice:
 
     @property
     def gain(self) -> float:
-        """Expected tokens minus those that its time would bring at `rate`; below 0 plain decoding is better."""
+        """Expected tokens, minus the one of a plain step, minus those that the additional time would bring at `rate`.
+
+        Below 0 plain decoding is better.
+        """
         return self.tokens - 1 - self.rate * (self.ms - self.plain_ms)
 
     @property
@@ -250,7 +253,10 @@ class Source:
 
 
 def head_source(estimate: DraftEstimate, costs: CostModel, width: int, max_drafted: int = LONGEST) -> Source:
-    """Return the source for a drafter head's drafts of a width, with at most `max_drafted` tokens below a root."""
+    """Return the source for a drafter head's drafts of a width, with at most `max_drafted` tokens below a root.
+
+    A chain (width 1) has as many nodes as its length. A tree may have any number of nodes from its length on.
+    """
     lengths = np.array(LENGTHS)[:, None]
     possible = (lengths <= 1 + max_drafted) & (lengths == ROWS if width == 1 else lengths <= ROWS)
     return Source(Mode.DRAFTER, width, LENGTHS, possible, estimate, lambda: costs.beams_ms(width))
@@ -270,6 +276,7 @@ def draft_model_source(
     lengths = 1 + np.array(DRAFT_TOKENS)
 
     def draft_ms() -> Floats:
+        """Return the times; reading more than one unread token is a cost that is spread over `_SPREAD` rounds."""
         behind = unread()
         soon = min(behind, 1)
         catching_up = costs.draft_model_ms(1, behind) - costs.draft_model_ms(1, soon)
@@ -281,6 +288,9 @@ def draft_model_source(
 
 def lookup_drafts(tree: LookupTree) -> Drafts:
     """Return the drafts that prompt lookup can make: the likeliest nodes of a tree, by their number.
+
+    The table has a row for each number of nodes, 2 with the root and so on, and in each row one possible draft. Nodes
+    with chances 0.8 and 0.5 give 0.8 accepted tokens at 2 nodes, and 1.3 at 3; all other entries are minus infinity.
 
     Args:
         tree: What may come next: fewer nodes than `MAX_ROWS`, and at least one.

@@ -41,7 +41,10 @@ _GUARDED = ("=", "+", "-", "@", "\t", "\r", _GUARD)
 
 
 def write_csv(file: TextIO, result: BenchResult) -> None:
-    """Write a benchmark to a file opened as text with `newline=""`."""
+    """Write a benchmark to a file opened as text with `newline=""`.
+
+    Rows are made of whole dataclasses; what is not in `COLUMNS` is left out.
+    """
     writer = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore")
     writer.writeheader()
     for run in result.runs:
@@ -52,9 +55,13 @@ def write_csv(file: TextIO, result: BenchResult) -> None:
 
 
 def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
-    """Return the columns of a run's setting, and of what is known without figures."""
+    """Return the columns of a run's setting, and of what is known without figures.
+
+    A run of mlx-lm has the setting of the baseline beside which it ran. `cell` numbers the baselines and the plan's own
+    cells each from 0; `part` says which of them is meant.
+    """
     is_mlx_lm = run.cell == MLX_LM
-    # The first cells are the baselines; the plan's own cells follow, and are numbered from 0 in the file.
+    # The first cells are the baselines; the plan's own cells follow.
     is_own_cell = run.cell >= len(plan.baselines)
     part = _CELL if is_own_cell else _BASELINE
     cell = plan.all_cells[run.baseline if is_mlx_lm else run.cell]

@@ -183,7 +183,8 @@ def measure_rounds(
 ) -> tuple[float | None, float | None]:
     """Compare a reply's first rounds with their drafts and target calls alone.
 
-    The first tokens are decoded again with exact times, so that every stage waits for its own result.
+    The first tokens are decoded again with exact times, so that every stage waits for its own result. The time of whole
+    rounds is that of the reply itself, the times of drafts and target calls are those of the repetition.
 
     Args:
         session: The session of the reply; its caches are emptied.

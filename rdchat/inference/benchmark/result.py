@@ -326,7 +326,12 @@ def _pooled(runs: Iterable[BenchRun]) -> float | None:
 
 
 def _names(cells: Sequence[BenchCell], dtypes: Sequence[str]) -> list[str]:
-    """Return a name for each cell: mode and shape, and whatever else differs between cells."""
+    """Return a name for each cell: mode and shape, and whatever else differs between cells.
+
+    Args:
+        cells: The cells.
+        dtypes: For each the precision in which it ran, also where it only says `auto`; empty if nothing ran.
+    """
     drafters = _names_apart({cell.draft.drafter for cell in cells if _has_head(cell)})
     several_dtypes = len({cell.dtype for cell in cells}) > 1
     several_temperatures = len({cell.temperature for cell in cells}) > 1

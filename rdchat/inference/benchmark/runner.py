@@ -163,7 +163,11 @@ class InterleavedRunner(Iterator[BenchEvent]):
             self._done()
 
     def _measure(self, dtype: Dtype, session: ChatSession) -> Iterator[BenchEvent]:
-        """Yield the events of all cells of one precision."""
+        """Yield the events of all cells of one precision.
+
+        Before the turns it checks the prompts, warms up, has the automatic mode measure its costs, and yields an empty
+        run for each cell that cannot run.
+        """
         plan = self._plan
         check_lengths(session.model, plan.prompts)
         yield self._progress("Warming up")
@@ -182,7 +186,8 @@ class InterleavedRunner(Iterator[BenchEvent]):
         if plan.mlx_lm:
             entries += [(MLX_LM, index) for index in baselines]
         turns = [(trial, prompt) for trial in range(plan.trials) for prompt in range(len(plan.prompts))]
-        # Turns that an earlier start has not stored.
+        # Turns that an earlier start has not stored. All baselines of a precision run in one turn, so the first one is
+        # looked up for all.
         unmeasured = [turn for turn in turns if (baselines[0], turn[1], turn[0]) not in plan.finished]
         self._total -= len(not_run) * len(turns) + len(entries) * (len(turns) - len(unmeasured))
         for trial, prompt in unmeasured:

@@ -98,6 +98,7 @@ def _header(plan: BenchPlan, info: ModelInfo) -> dict[str, Any]:
         folder = resolve_drafter(name) if name else search_drafters(target).folder
         for path in sorted(folder.glob("*.safetensors")) if folder else ():
             with opened(path) as weights:
+                # This adds the file to `digest`.
                 hashlib.file_digest(weights, lambda: digest)
     stored = replace(plan, prompts=tuple(Prompt("", prompt.group) for prompt in plan.prompts), earlier_replies=())
     facts = {"target_hash": target, "benchmark": digest.hexdigest(), "plan": asdict(stored) | {"finished": []}}

@@ -173,7 +173,10 @@ class DiskCaches:
         return bool(self._work)
 
     def _write_next(self, work: _Work) -> bool:
-        """Give the next segment of a cache to the writer; return whether there was one."""
+        """Give the next segment of a cache to the writer; return whether there was one.
+
+        The state of an end is that of `note_prompt` there, or, at the end of the reply, the cache's own.
+        """
         layout = self._layout
         cache = work.cache()
         if layout is None or cache is None:
@@ -267,6 +270,9 @@ def _read(
 def _plan(prompt: list[int], stored: Iterable[Segment], has_state: bool) -> list[Segment]:
     """Return the segments that make the longest proper prefix of a prompt, in order.
 
+    These are the blocks from the beginning without a gap, or some of them and then an end. The end is the farthest one
+    that follows on them. With state there must be one; without state it is taken only if it reaches beyond the blocks.
+
     Args:
         prompt: Token ids.
         stored: Those of the chat and of its project, for one model.
@@ -319,6 +325,7 @@ def _written(layout: CacheLayout, work: _Work, segment: Segment, data: bytes) ->
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         if segment.is_end:
+            # The oldest go, so that there are at most `_ENDS` with the new one.
             ends = sorted(path.glob("*.end"), key=lambda file: file.stat().st_mtime)
             for oldest in ends[: 1 - _ENDS]:
                 oldest.unlink()

@@ -133,7 +133,7 @@ class CacheLayout:
         return list(zip(leaves(cache.layers) if cache else self._sample, self._arrays, strict=True))
 
     def tensors(self, segment: Segment) -> dict[str, StoredTensor]:
-        """Return the entries of a segment's header."""
+        """Return the entries of a segment's header, numbered: the rows of all layers, then at an end the states."""
         rows = list[StoredTensor]()
         state = list[StoredTensor]()
         for leaf, entries in self._parts():

@@ -17,6 +17,9 @@ from rdchat.inference.api import ToolCall
 from rdchat.inference.calls.offered import NUMBER, OfferedTools, object_text
 
 _BLANK = re.compile(r"\s*")
+# What stands before a call's arguments: `[TOOL_CALLS]add[CALL_ID]a1[ARGS]` of Mistral, where only the name must be
+# there; `<|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>` of Kimi K2; and, of gpt-oss,
+# `add<|channel|>commentary json<|message|>`.
 _MISTRAL = re.compile(
     r"\s*(?:\[TOOL_CALLS\]\s*)?(?P<name>[^\s\[\]{}]+)\s*(?:\[CALL_ID\]\s*(?P<id>\w+)\s*)?(?:\[ARGS\]\s*)?(?={)"
 )
@@ -123,7 +126,10 @@ def members(text: str) -> dict[str, str]:
 
 
 def _values(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the values of a JSON object or list as they were written, each behind its name; in a list that is empty."""
+    """Yield the values of a JSON object or list as they were written, each behind its name; in a list that is empty.
+
+    `{"a": 1.0}` gives `a` and `1.0`, as texts.
+    """
     if value_end(text, 0) != len(text):
         raise ValueError("text behind the value")
     at = after_blanks(text, 1)
@@ -139,7 +145,12 @@ def _values(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _call(text: str, tools: OfferedTools) -> ToolCall:
-    """Return the call in one JSON object, in OpenAI's form or in a flat one."""
+    """Return the call in one JSON object, in OpenAI's form or in a flat one.
+
+    OpenAI's: `{"type": "function", "id": "a1", "function": {"name": "add", "arguments": {}}}`. Flat:
+    `{"name": "add", "arguments": {}}`; there `function` may stand for `name`. In both, `parameters` may stand for
+    `arguments`, or these are missing.
+    """
     fields = members(text)
     fields.pop("type", None)
     call_id = json.loads(fields.pop("id", '""'))
@@ -206,6 +217,8 @@ def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: st
 @dataclass(frozen=True, slots=True)
 class Gemma:
     """Gemma's form: JSON with bare names, and marks around texts; models slip into other quotes.
+
+    With `|` as the mark: `call:weather{city:|Rome|,days:3}`.
 
     Attributes:
         quote: The mark.
@@ -332,7 +345,8 @@ def _python_json(node: ast.expr, source: str, back: Callable[[str], str]) -> str
 class TaggedForm:
     """The tags of a family.
 
-    A value ends at the last end tag before the next argument, so that it may spell the tag itself.
+    A value ends at the last end tag before the next argument, so that it may spell the tag itself. A call in
+    Qwen's form: `<function=add><parameter=a>1</parameter></function>`.
 
     Attributes:
         call: Begins a call; its group is `name`.
@@ -362,6 +376,7 @@ class TaggedForm:
         ]
 
     def _call(self, name: str, body: str, tools: OfferedTools) -> ToolCall:
+        """Return a call from the text behind its head: its arguments, and the end tag of the call."""
         if not body.endswith(self.call_end):
             raise ValueError("a call without an end")
         body = body[: len(body) - len(self.call_end)]
@@ -386,6 +401,7 @@ class TaggedForm:
         return tools.make_call(name, arguments)
 
     def _value(self, name: str, key: str, kind: str | None, value: str, tools: OfferedTools) -> str:
+        """Return the JSON of an argument: by the type that its tag names (`kind`), or else by the tool's schema."""
         if (data := _CDATA.fullmatch(value)) is not None:
             value = data[1]
         if kind == "string":

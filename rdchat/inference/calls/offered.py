@@ -101,8 +101,14 @@ class OfferedTools:
     def value(self, name: str, key: str, text: str) -> str:
         """Return the JSON of an argument that a model wrote as plain text.
 
-        Where the schema allows a text, it is a text, unless it is JSON and the schema also allows an object or an
-        array. A word for a number is a text: the check of arguments reports it to the model.
+        The first of these that fits:
+
+        1. a word such as `true`, of a type that the schema allows; where it allows a text too, only null;
+        2. a number, where the schema allows one and no text;
+        3. an object or an array, where the schema allows it or says nothing of types;
+        4. a text in JSON's quotes, where the schema says nothing;
+        5. a text, where the schema allows one or says nothing; and words such as `many` where it wants a number or a
+           truth value, which the check of arguments reports to the model.
 
         Raises:
             ValueError: If the schema allows no such value, and a program may take the text for another one.

@@ -219,6 +219,9 @@ class PlainSteps:
     def advance(self, step: Step, queue: bool) -> tuple[TokenEvent, Step | None]:
         """Wait for a token.
 
+        The next call is queued for the quick choice of the token, which may not be sure. If the full choice is another
+        token, the call is taken back and made again.
+
         Args:
             step: The step of that token.
             queue: Whether to queue the next call first. Not for the first token: on a CPU a read waits for all that is

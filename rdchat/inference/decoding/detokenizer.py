@@ -100,6 +100,7 @@ class Detokenizer:
         return [len(self._text) - len(spelled)] if spelled is not None and self._text.endswith(spelled) else []
 
     def _find_stop(self, before: int, may_stop: MayStop) -> None:
+        """Find the first stop string that ends in the new text, from offset `before` on, and that `may_stop` allows."""
         for stop in self._stop:
             offset = self._text.find(stop, max(0, before - len(stop) + 1))
             while offset >= 0 and not may_stop(self._text, offset):

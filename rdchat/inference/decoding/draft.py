@@ -92,6 +92,8 @@ class LazyPath:
 def seen_on_paths(seen: mx.array, tree: PackedTree) -> mx.array:
     """Return, for each node, which tokens occurred before the token that follows it: what penalties look at.
 
+    As in `TokenChooser.seen`, each occurrence in the reply adds 2.
+
     Args:
         seen: (vocabulary,) int32 before the root, see `TokenChooser.seen`.
         tree: The packed tree, perhaps lazy.
@@ -112,7 +114,7 @@ class Draft:
     Attributes:
         tree: The tree; its root is the token that the target chose last. Its tokens and parents may be lazy.
         sources: (nodes,) the `NodeSource` of each node, perhaps lazy; None where the drafter made them all.
-        rows: Rows of the target call, if padding makes it cheaper; 0 uses the measured costs.
+        rows: Rows of the target call, padding included; 0 has `rounds` choose them by the measured costs.
         drafter: Who drafted it, if the reply's drafter combines several; empty for the drafter's own name.
         finite: () bool, perhaps lazy: whether the draft's scores are finite. Otherwise the draft is dropped.
         usual: Whether its time is typical of its kind.

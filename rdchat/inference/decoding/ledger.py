@@ -101,7 +101,11 @@ class Ledger:
         self._waits += 1
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Return a context that times the block as a wait for the device."""
+        """Return a context that times the block as a wait for the device.
+
+        The open stage says what is waited for (`_WAITS`). Elsewhere it is the choice of tokens: alone with exact times,
+        otherwise with the target's call, and with a draft that is queued. In draft work the wait is no stage by itself.
+        """
         usual = Stage.CHOICE_WAIT if self.exact else Stage.WAIT_WITH_DRAFT if self._draft_queued else Stage.WAIT
         self._draft_queued = False
         if self.open.is_draft_work:

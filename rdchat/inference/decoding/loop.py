@@ -13,7 +13,11 @@ from rdchat.inference.api import AutoChoice
 
 
 def decode[Event](calls: "Calls[Event]", policy: "Policy") -> Iterator[Event]:
-    """Yield the events of a reply."""
+    """Yield the events of a reply.
+
+    The first token comes with the prompt. Then each call is the plain step that is queued, if one is; otherwise the
+    round that the policy plans, or a plain step if it plans none. With a plain step the next one may be queued.
+    """
     done = calls.first()
     policy.saw(done)
     yield from done.events

@@ -27,7 +27,9 @@ _is_finite = mx.compile(mx.isfinite)
 def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
     """Return the `count` largest logits of each row, in descending order, and their tokens.
 
-    The largest `count` lie in the `count` blocks with the largest maxima, and maxima are cheaper than partitions.
+    The largest `count` lie in the `count` blocks with the largest maxima, and maxima are cheaper than partitions. So
+    the row is cut to these blocks, again with smaller blocks if it is still long, and then sorted. `ids` are the tokens
+    of the columns that are left; None as long as nothing was cut.
 
     Args:
         logits: (n, vocabulary) float32.
@@ -80,7 +82,7 @@ def in_blocks(logits: mx.array, block: int) -> mx.array:
 
 @partial(mx.compile, shapeless=False)
 def _columns(blocks: mx.array, within: mx.array, last: mx.array) -> mx.array:
-    """Return the columns of blocks; padding of the last block has none."""
+    """Return the columns of blocks, such as 64 to 95 for block 2; padding behind the last column gets its number."""
     return mx.minimum(blocks * within.shape[0] + within, last)
 
 
