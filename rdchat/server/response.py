@@ -26,7 +26,8 @@ class Response:
         abort: Drops the connection at once. An orderly close would wait until the client has read what was sent.
         started: Whether the status was sent.
         headers: Headers that every response has.
-        written_at: Time of the last sending, by `time.monotonic`; at first the time of the request.
+        written_at: Time of the last sending, by `time.monotonic`; at first the time of the request. `Answer` in
+            `endpoints.py` sends a ping where it is long ago.
     """
 
     def __init__(self, scope: Scope, send: Send, seconds: float) -> None:
@@ -89,7 +90,8 @@ def inflated(body: bytes, max_bytes: int) -> bytes | None:
     """Return the content of a body in gzip; None if it is longer than `max_bytes`, where unpacking stops.
 
     Raises:
-        ValueError: If it is not one complete gzip member: Python reads many empty ones slowly.
+        ValueError: If it is not one complete gzip member. The format allows several in a row, but a body of many empty
+            members would take long to read.
     """
     stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:

@@ -53,7 +53,11 @@ class SentImages:
                 ended.set()
 
     def _read_one_by_one(self, request: ReplyRequest, folder: Path, waiting: Waiting) -> Iterator[ReplyRequest | None]:
-        """Yield None after each image, and at last the request; `waiting` raises once nobody waits for it."""
+        """Yield None after each image, and at last the request; `waiting` raises once nobody waits for it.
+
+        The last message comes first, since the newest images count. Each message begins with placeholders for its
+        oldest images, where there are too many, and then has the others. A request with images has one prompt.
+        """
         (prompt,) = request.prompts
         room = MAX_IMAGES
         # Names of the fields whose images the model does not get.
@@ -75,7 +79,10 @@ class SentImages:
         yield replace(request, prompts=(replace(prompt, messages=tuple(reversed(messages))),), ignored=ignored)
 
     def _stored(self, image: SentImage, folder: Path, waiting: Waiting) -> ChatImage | str:
-        """Return an image as a file with its size, or the text in its place."""
+        """Return an image as a file with its size, or the text in its place.
+
+        One that cannot be read is an ApiError where it is `strict`, which images of the last message are.
+        """
         waiting()
         digest = hashlib.sha256(image.data).hexdigest()
         path = folder / digest

@@ -89,7 +89,8 @@ class ServedModels:
     async def card_to_load(self, name: str) -> ModelCard | None:
         """Return the installed model that must be loaded for a request that names a model.
 
-        None where the loaded model answers: it is the named one, or answers in place of one that is not installed.
+        None where the loaded model answers: none is named, it is the named one (by its name, or by its path), or it
+        answers in place of one that is not installed (`substitutes_models`).
 
         Raises:
             ApiError: If the named one is not installed and no other may answer, or if it may not be loaded.

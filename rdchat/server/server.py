@@ -172,7 +172,9 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request, unless too many are open: a connection takes one of the app's files.
 
-        uvicorn itself answers 503 once `limit_concurrency` connections are open, so this one makes room before.
+        uvicorn itself answers 503 once `limit_concurrency` connections are open, so room is made before: when this
+        connection reaches the limit, the one that has waited longest for headers is dropped. If all others answer, this
+        connection stays, for uvicorn's 503, but one beyond the limit is dropped at once.
         """
         super().connection_made(transport)
         others = cast("set[Connection]", self.connections - {self})
@@ -210,7 +212,10 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _limit_headers(self) -> None:
-        """Close the connection at the end of the headers' time, which begins now unless it has begun before."""
+        """Close the connection at the end of the headers' time, which begins now unless it has begun before.
+
+        uvicorn's own timer is replaced: it would give the connection the time between two requests.
+        """
         self._headers_until = self._headers_until or self.loop.time() + self.header_seconds
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_at(self._headers_until, self.timeout_keep_alive_handler)

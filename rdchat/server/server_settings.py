@@ -31,7 +31,8 @@ class Limits:
         connections: Largest number of open connections; macOS lets an app have 256 open files.
         choices: Largest number of replies to one request (`n`).
         queue_length: Limit of waiting requests; more are answered with 429.
-        silent_seconds: After so long without data, a stream gets a ping within half of that time.
+        silent_seconds: A stream that has sent no data for so long gets a ping. `Answer` looks every half of this time,
+            so a ping comes after 1 to 1.5 times as long.
     """
 
     body_bytes: int = 32 * 2**20
@@ -55,7 +56,7 @@ class ServerSettings:
         host: Address to listen on; "0.0.0.0" lets other machines in.
         port: Port to listen on; 0 takes a free one.
         may_load_models: Whether a request that names another installed model loads it.
-        allowed_hosts: More names of this machine in `Host`; see `host_names`.
+        allowed_hosts: More names of this machine that the header `Host` may have; see `host_names`.
         substitutes_models: Whether the loaded model answers for one that is not installed.
         certificate: PEM file of the certificate that encrypts the connections; None for none.
         certificate_key: PEM file of its key; None where the same file has it.

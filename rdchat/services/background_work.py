@@ -58,7 +58,10 @@ class MainThread(QObject):
         return lambda value: emitter.emit(number, value)
 
     def bring_both(self, on_progress: Callback, on_end: Callback) -> tuple[Callback, Callback]:
-        """Return functions for the progress and the end of a job; the end comes once, and is the last to come."""
+        """Return functions for the progress and the end of a job; the end comes once, and is the last to come.
+
+        The progress callback is dropped before `on_end` is called, so `waits` is False then if no other job runs.
+        """
         progress = self.bring(on_progress)
         progress_number = self._number
 
@@ -136,7 +139,10 @@ class BackgroundWork(QObject):
     def run_job(
         self, work: Callable[[Job[Any]], object], then: Callback | None = None, on_progress: Callback | None = None
     ) -> Job[Any]:
-        """Queue work that takes its job; `on_progress` is called on the main thread with the job's progress."""
+        """Queue work that takes its job, which reports progress and can be cancelled.
+
+        On the main thread, `then` is called with the result or the RdchatError, and `on_progress` with the progress.
+        """
         return self._thread.do(work, *self._callbacks(then, then, on_progress))
 
     def replace(
@@ -151,7 +157,7 @@ class BackgroundWork(QObject):
         Args:
             work: Called on the thread with its job, which reports progress and can be cancelled.
             then: Called on the main thread with the result of the work.
-            failed: Called on the main thread with the RdchatError.
+            failed: Called on the main thread with the RdchatError; with None an error is dropped.
             on_progress: Called on the main thread with the progress.
         """
         self.drop_jobs()
@@ -217,6 +223,7 @@ class FolderSearch(BackgroundWork):
         self.do(lambda: self._find(*arguments), self._take)
 
     def _take(self, results: tuple[Any, ...] | RdchatError | None) -> None:
+        """Take the end of a search, and begin the next one; after an error or None the last result stays."""
         before = (self.results, self.problem, self.looked)
         self.problem = ""
         self.looked = self.looked or results is not None

@@ -95,8 +95,10 @@ class DiskCacheControl(QObject):
     def tidy(self, *, keeps_chats: bool = True) -> None:
         """Remove the caches that must not be kept any more, and measure the rest; `changed` follows.
 
-        Without `keeps_chats` only the caches of projects are kept, which hold nothing of a chat and no note. They alone
-        are kept, too, when a file has left a project since the last time: its chats may have passages of the file.
+        The caches of projects are kept, as they hold nothing of a chat and no note. Those of chats are kept too, except
+        - without `keeps_chats`,
+        - where a file has left a project since the last time: the chats may have passages of it.
+        Nothing is kept where the person has switched this off in the settings.
         """
         top = paths.chat_caches_dir()
         settings = self._settings.values

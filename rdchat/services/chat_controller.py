@@ -189,6 +189,9 @@ class ChatController(QObject):
         What cannot be saved goes into a file beside the chats. Closing again saves again what could not be saved, but
         waits for the thread no longer. An unexpected error of one part is logged, and the others are closed all the
         same.
+
+        The order: the server, the quick reply and the calls of tools; all other work; the engine thread; and when no
+        more text can come, the replies and traces are saved for the last time.
         """
         # Silenced, not stopped: a later event may start this timer again.
         self._next.blockSignals(True)
@@ -232,8 +235,9 @@ class ChatController(QObject):
     def send(self, text: str) -> None:
         """Add a prompt and begin its reply, or emit `prompt_refused` with the reason.
 
-        While the engine is not free it waits in the queue (`UnsentMemory`). Without a model the chosen one is loaded:
-        it counts the files, and has to be there when the message's turn comes.
+        It waits in the queue (`UnsentMemory`) while the engine is not free, while other messages wait, while calls run
+        in its chat, or until the chat is shortened; `_send_next` sends it then. Without a model the chosen one is
+        loaded: it counts the files, and has to be there when the message's turn comes.
         """
         if text.strip() or self.chat.files.images:
             self.replies.load_model(self.chat.conversation)
@@ -257,7 +261,11 @@ class ChatController(QObject):
             self.prompt_refused.emit(text, str(error))
 
     def _send_next(self) -> None:
-        """Send the first message that waits, if the engine is free. One that cannot be stored is typed again."""
+        """Send the first message that waits, if the engine is free. One that cannot be stored is typed again.
+
+        A message is passed over while calls of its chat run or wait for the person. If the first one left is in the
+        open chat, and that has to be shortened first, all wait.
+        """
         unsent = self.chat.unsent
         if not unsent.waiting or self.replies.state is not EngineState.IDLE or not self.replies.free:
             return
@@ -284,7 +292,11 @@ class ChatController(QObject):
             self.replies.stop_replies(self.chat.id)
 
     def edit_message(self, message_id: int, text: str) -> None:
-        """Add another version of a message, and have a prompt answered; the old one is kept as an alternative."""
+        """Add another version of a message, and have a prompt answered; the old one is kept as an alternative.
+
+        An empty text needs an image. A result of a tool cannot be edited. Replies and calls under way are stopped, also
+        for an edited reply, which is not answered; one whose answer is the same as before is left as it is.
+        """
         files = self.chat.edits.get(message_id)
         old = self.chat.path.find_message(message_id)
         if not text.strip() and not (files and files.images):
@@ -326,12 +338,16 @@ class ChatController(QObject):
             if not ends_with_question(path):
                 self.notice_raised.emit(_NO_QUESTION)
                 return
+            # Options for this reply alone; `OpenChat.reopen_reply` keeps them if it is continued.
             once = other is not None or options != USUAL_OPTIONS
             made_with = replace(options, sampling=options.sampling or self.chat.conversation.sampling, once=once)
             self.chat.answer_path(self.chat.conversation, path, made_with, other)
 
     def continue_reply(self, message_id: int) -> None:
-        """Have the reply at the end of the path written on, once it has ended."""
+        """Have the reply at the end of the path written on, once it has ended.
+
+        Not one with calls of tools, and an empty one only if there is a question before it.
+        """
         path = self.chat.path
         is_ended = bool(path) and path.ids[-1] == message_id != self.chat.streaming_id
         if not is_ended or path[-1].role is Role.TOOL or path[-1].tool_calls or not self._may_write():
@@ -351,7 +367,10 @@ class ChatController(QObject):
             self.replies.write_reply(reply, self.chat.conversation, path)
 
     def delete_message(self, message_id: int) -> None:
-        """Delete a message and all messages after it; `ChatList.undo` restores them."""
+        """Delete a message and all messages after it; `ChatList.undo` restores them.
+
+        Not while a reply or a result of a call is written that is this message, or comes after it.
+        """
         if self.chat.id is None:
             return
         with self.storage.writing():
@@ -416,7 +435,10 @@ class ChatController(QObject):
                 self.chats.order.branch(conversation, message_id)
 
     def plain_pace(self) -> float | None:
-        """Return the loaded model's tokens a second without drafting, by its last reply, or that of the open chat."""
+        """Return the loaded model's tokens a second without drafting, by its last reply since it was loaded.
+
+        Without one, by the last reply of the open chat, if this model wrote it; None otherwise.
+        """
         last = self.chat.path.last_reply
         measured = last.statistics if last and last.model == self.model_slot.name else None
         if self.time_ledger.plain_pace is not None or measured is None:

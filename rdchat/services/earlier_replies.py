@@ -129,6 +129,9 @@ def _updated(
         after: The id up to which replies are forgotten.
         index: The present index.
         job: Ends the work when it is cancelled.
+
+    The replies are read newest first, up to `MAX_TOKENS`. The present index is kept if it has just these. If there are
+    `BUILT_TOKENS` or more, it was built without the oldest, so only those not older than its oldest are compared.
     """
     from rdchat.inference.drafting.reply_index import BUILT_TOKENS, MAX_TOKENS, ReplyIndex  # noqa: PLC0415  loads OpenBLAS
     from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415  only where it is needed
@@ -149,7 +152,7 @@ def _updated(
         if count >= MAX_TOKENS:
             break
     if index is not None:
-        oldest = min(index.messages, default=0) if count >= BUILT_TOKENS else 0  # A full index lacks older replies.
+        oldest = min(index.messages, default=0) if count >= BUILT_TOKENS else 0
         if index.messages == {message_id for message_id in replies if message_id >= oldest}:
             return index
     return ReplyIndex(replies, key)

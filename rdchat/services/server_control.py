@@ -273,7 +273,8 @@ class ServerControl(QObject):
         return replace(self._drafting.of_model, trace=False, profile=False)
 
     def _stop(self) -> None:
-        # An earlier start may not have ended yet.
+        """Show that it is off, and stop it on the control's thread, after a start that may still be under way there."""
+        # The callbacks of that start would show it as running.
         self._main.drop_callbacks()
         self._work.do(self._stop_server)
         self._show(_OFF)
@@ -292,6 +293,7 @@ class ServerControl(QObject):
         self.changed.emit()
 
     def _on_facts(self, facts: ServerFacts) -> None:
+        """Take facts of a running server; before `_on_started` there is no address, and they are passed over."""
         if self.address:
             self._show(facts)
 

@@ -47,7 +47,10 @@ class StorageWatch(QObject):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Guard a block that writes chats: its success ends an earlier failure."""
+        """Guard a block that writes chats: its success ends an earlier failure.
+
+        It is no success if something in the block reported a failure of its own, such as a block within it.
+        """
         before = self._failures
         with self.reading():
             yield

@@ -94,7 +94,7 @@ class ToolServers(QObject):
         self._states: dict[str, ServerState] = {}
         # One for each server that starts or runs: cancelling it stops the server.
         self._runs: dict[str, Job[Any]] = {}
-        # Secrets without a keychain, until the app quits.
+        # Secrets without a keychain, until the app quits: by server, the JSON that the keychain would have.
         self._values: dict[str, str] = {}
         self._child = ChildProcess("tools", at_once=_AT_ONCE, umask=persons_umask())
         self._work = BackgroundWork("tool servers", self)
@@ -122,7 +122,8 @@ class ToolServers(QObject):
 
         Args:
             server: The server.
-            secrets: New values of some of its secrets, for the keychain. Others of its name are kept while it has them.
+            secrets: New values of some of its secrets, for the keychain. Values stored before stay, if `server.secrets`
+                still names them.
         """
         if (run := self._runs.pop(server.name, None)) is not None:
             run.cancel()
@@ -135,7 +136,7 @@ class ToolServers(QObject):
         self._save_servers()
 
     def remove_server(self, name: str) -> None:
-        """Stop a server and forget it, with its secrets."""
+        """Stop a server and forget it, with its secrets: `put` deletes those that a server does not name."""
         self.put(replace(self._servers[name], secrets=()))
         del self._servers[name]
         self.replaced.emit(name)
@@ -153,7 +154,10 @@ class ToolServers(QObject):
         self._child.submit("login_path", {}, on_end=self._main.bring(self._take_path, once=True))
 
     def start_server(self, name: str) -> None:
-        """Start a server that is usable, unless it runs; `changed` follows."""
+        """Start a server that is usable, unless it runs; `changed` follows.
+
+        Its secrets are read on the thread, then `_run` starts it in the child. A `put` meanwhile cancels `run`.
+        """
         server = self._servers[name]
         if name in self._runs or server not in self.usable:
             return
@@ -217,6 +221,7 @@ class ToolServers(QObject):
             self._set(server.name, status="running", definitions=definitions, tool_problems=(*progress["problems"],))
 
     def _ended(self, name: str, run: Job[Any], outcome: object) -> None:
+        """Note why a server ended, unless it was stopped or replaced here (`put`)."""
         if self._runs.get(name) is run:
             del self._runs[name]
             self._set(name, status="failed", problem=str(outcome or f"The server {name} ended."))
@@ -306,7 +311,7 @@ def tools_json(definitions: Mapping[str, ToolDefinition]) -> str:
 
 
 def with_refusals(calls: Iterable[ToolCall], offered: Mapping[str, ToolDefinition]) -> tuple[ToolCall, ...]:
-    """Return the calls of a reply, those that cannot be run with the reason.
+    """Return the calls of a reply, those that cannot be run with the reason. Of the others the first `MAX_CALLS` can.
 
     Args:
         calls: The calls.

@@ -150,7 +150,10 @@ class Transfers:
         restored = Restored()
 
         def replace() -> None:
-            """Move the prepared files to their places, while the store is closed, or give the restore up."""
+            """Move the prepared files to their places, while the store is closed, or give the restore up.
+
+            `decide` makes sure that the next start finishes what a crash interrupts; `withdraw` takes that back.
+            """
             nonlocal restored
             decide(folder)
             try:
@@ -184,7 +187,7 @@ class Transfers:
         self._process.close()
 
     def _begin(self, start: Callable[[OnProgress, OnEnd], Job[Any]], on_progress: OnProgress, on_end: OnEnd) -> None:
-        """Start a task with callbacks for the main thread, unless another one runs."""
+        """Start a task with callbacks for the main thread, unless another one runs or a backup waits to be restored."""
         if self.busy:
             on_end(_busy())
             return

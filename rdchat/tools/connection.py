@@ -153,6 +153,7 @@ class Connection:
         """
         if self._renewing.locked():
             raise SessionEndedError(self._server.name, self._session)
+        # Each call begins with the whole allowance.
         self._allowance = _BURST
         try:
             async with asyncio.timeout(self.limits.call_s):
@@ -200,6 +201,10 @@ class Connection:
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Send a request and return the result.
 
+        A failure comes as an MCPError. What it means is found in this order: an HTTP status that ends the session;
+        an answer that the SDK cannot parse; a stream that broke off; the end of the server; an HTTP error, whose status
+        (`refusals`) replaces the SDK's words or precedes the server's; and then the server's own error.
+
         Raises:
             SessionEndedError: If the server has ended the session.
             ConnectionError: If the answer broke off.
@@ -240,12 +245,16 @@ class Connection:
         self._end(RdchatError(f"The server {self._server.name} {what}"))
 
     def _end(self, failure: RdchatError | None) -> None:
+        """Cancel the task of `serve`, which then raises this, unless the connection is ending already."""
         if self.failure is None and not self.is_ending and not self._task.cancelling():
             self.failure = failure
             self._task.cancel()
 
     def _failure_of(self, error: BaseException) -> RdchatError | None:
-        """Return why the connection failed, for people; a server's own text is short. None if it was cancelled."""
+        """Return why the connection failed, for people; a server's own text is short. None if it was cancelled.
+
+        Of several errors in a group the first counts. Any error not listed here means an answer that is not valid.
+        """
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         what = "gave an answer that is not valid"
@@ -267,7 +276,10 @@ class Connection:
         return RdchatError(f"The server {self._server.name} {what}.")
 
     async def _read_tools(self) -> None:
-        """Read the server's list of tools, page by page, and report it."""
+        """Read the server's list of tools, page by page, and report it.
+
+        If the first page fails, the error is raised; if a later one does, the tools so far are used, with a problem.
+        """
         listed: list[Any] = []
         unread: list[str] = []
         params: dict[str, Any] = {}

@@ -60,7 +60,11 @@ class QuitSignals(QObject):
 
 
 def _end_in_time(woken: socket.socket) -> None:
-    """End the process some seconds after SIGTERM, unless the other end of the socket is closed before."""
+    """End the process some seconds after SIGTERM, unless the other end of the socket is closed before.
+
+    The first loop waits for SIGTERM, however long, and skips other signals. Then the second one waits `_LIMIT_S` for
+    the other end to close (`QuitSignals.release`).
+    """
     with woken:
         while number := woken.recv(1):
             if number[0] == signal.SIGTERM:
@@ -110,7 +114,10 @@ class GarbageCollector(QObject):
 
 
 def collect_if_due() -> None:
-    """Collect the generations that are due, on the calling thread."""
+    """Collect the generations that are due, on the calling thread.
+
+    A generation is due if its own count is over its threshold and the younger ones are due too.
+    """
     young, middle, old = (
         count > threshold for count, threshold in zip(gc.get_count(), gc.get_threshold(), strict=True)
     )
@@ -139,6 +146,7 @@ class UnexpectedErrors(QObject):
         sys.excepthook = self._before
 
     def _take(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Take an error as Python's hook, on the thread where it was raised. `KeyboardInterrupt` is no error."""
         if not issubclass(kind, Exception):
             self._before(kind, error, trace)
             return

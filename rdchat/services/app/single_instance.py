@@ -118,7 +118,10 @@ class SingleInstance(QObject):
             self._read(socket)
 
     def _read(self, socket: QLocalSocket) -> None:
-        """Take the request of a second start, and hang up: that is the answer."""
+        """Take the request of a second start, and hang up: that is the answer.
+
+        Until its line is complete, this waits for more, unless the line is too long; then it only hangs up.
+        """
         if not socket.canReadLine() and socket.bytesAvailable() < MAX_LINE_BYTES:
             return
         request = request_of_line(bytes(socket.readLine(MAX_LINE_BYTES + 1).data()))
@@ -130,6 +133,8 @@ class SingleInstance(QObject):
 
 def listening_path(folder: Path) -> Path:
     """Return the path of the socket for a data folder, in a folder that no other user can enter.
+
+    This is the system's runtime folder, or else the one in /tmp, which is made first.
 
     Raises:
         StorageError: If there is no such folder.
@@ -159,7 +164,10 @@ def is_own(socket: QLocalSocket) -> bool:
 
 
 def _private_paths(folder: Path) -> Iterator[Path]:
-    """Yield the paths where the app of a data folder may listen; the environments of two starts may differ."""
+    """Yield the paths where the app of a data folder may listen, the one to listen on first.
+
+    A second start tries all: its environment may name another runtime folder than that of the first one.
+    """
     # A hash is used, since the path may be too long for a socket; links are resolved, as for the lock.
     name = "rdchat-" + hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=12).hexdigest()
     for parent in _socket_folders():

@@ -50,7 +50,10 @@ class UpdateCheck(QObject):
 
     @Slot()
     def look_for_update(self) -> None:
-        """Look for a new version, unless that was done today or the person has not agreed."""
+        """Look for a new version, unless that was done today or the person has not agreed.
+
+        The day is stored before the answer comes, so a look that fails is not repeated on the same day.
+        """
         settings = self._settings.values
         today = date.today().isoformat()
         if not self.address or not settings.looks_for_updates or settings.looked_for_updates == today:
@@ -59,6 +62,7 @@ class UpdateCheck(QObject):
         self._work.do(partial(newer_version, self.address), self._take)
 
     def _take(self, result: object) -> None:
+        """Take a newer version, None where there is none, or the error."""
         if isinstance(result, Update):
             self.update_found.emit(result)
         elif result is not None:

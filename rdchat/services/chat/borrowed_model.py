@@ -64,12 +64,16 @@ class BorrowedModel(QObject):
         slot.unload_started.connect(lambda: self._set(None))
 
     def begin_reply(self, reply_id: int, other: OtherModel | None) -> None:
-        """Load another model for a reply; before a reply without one, load the chat's own again."""
+        """Load the model for a reply, which is about to begin.
+
+        - With another model: load it, and remember the chat's own, unless the other one is to stay.
+        - Without: load the chat's own again if another one is still borrowed, unless this is the reply it is for.
+        """
         if other is None:
             if self.loan is not None and reply_id != self.loan.reply_id:
                 self.give_back()
             return
-        # If a model is borrowed already, the chat's own is another one than that.
+        # If a model is borrowed already, its loan knows the chat's own; the slot has the borrowed one.
         loan = self.loan or Loan(reply_id, other, (self._slot.chosen, self._slot.dtype), self._slot.name or "")
         self._set(None if other.stay else replace(loan, reply_id=reply_id, borrowed=other))
         self._slot.load_model(other.model)
@@ -92,6 +96,7 @@ class BorrowedModel(QObject):
             QTimer.singleShot(0, self, self.give_back)  # Behind all others that follow the model or the reply.
 
     def _on_load(self) -> None:
+        """End the loan if another model than the borrowed one is being loaded: the person chose it."""
         if self.loan is not None and self._slot.chosen != self.loan.borrowed.model:
             self._set(None)
 

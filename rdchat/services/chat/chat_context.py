@@ -66,7 +66,7 @@ class ContextUse:
         turns: Messages in the prompt that are stored.
         answered: Whether the chat ends with a reply: the next message is another question.
         images: Images of the project and of the messages in the prompt.
-        longest: See `ModelInfo.longest_count`; 0 for the model's context.
+        longest: See `ModelInfo.longest_count`, for a remote model; otherwise 0, and `limit` counts.
         left_out: The images that the prompt does not have.
         project: Tokens that the project's files add.
     """
@@ -94,7 +94,11 @@ class ContextUse:
 
     @property
     def can_cut(self) -> bool:
-        """Whether there are turns before the last question, which can be left out."""
+        """Whether there are turns before the last question, which can be left out.
+
+        Typed text is the last question, and after a reply the next one is: then any stored message is before it.
+        Otherwise the last question and its empty reply are two messages, and there must be more.
+        """
         return self.turns > (0 if self.typed or self.answered else 2)
 
 
@@ -153,6 +157,7 @@ class ContextMeter(QObject):
         self.count_soon()
 
     def _count(self) -> None:
+        """Read what belongs to the chat here, and count on the thread."""
         self._cancel()
         info = self._model.info
         if info is None:
@@ -162,6 +167,7 @@ class ContextMeter(QObject):
         path = self._chat.path
         count_tokens = replies.counter(self._chat.conversation)
         last = path[-1] if path else None
+        # What is known before the count, and the result if the chat is far too long to be counted.
         too_long = ContextUse(
             None,
             info.context_length,
@@ -221,7 +227,7 @@ class SummaryProgress:
     """How far a summary is.
 
     Attributes:
-        part: Number of the part of the text being summarised, from 1.
+        part: Number of the part of the text being summarised, from 1; 0 before the first.
         parts: Number of parts.
         read: Tokens of the part's prompt that are processed.
         to_read: Tokens of the part's prompt; 0 if unknown.
@@ -292,13 +298,20 @@ class ChatContext(QObject):
 
     @property
     def outgrown(self) -> ContextUse | None:
-        """The token count of the open chat if the person has to shorten it; None if it fits or was not counted."""
+        """The token count of the open chat if the person has to shorten it.
+
+        None if it fits, was not counted since its last message, or is shortened by itself.
+        """
         use = self.meter.use
         return None if use is None or use.fits or use.last_id != self._chat.path.last_id or self.wants_room else use
 
     @property
     def wants_room(self) -> bool:
-        """Whether the open chat nearly fills the context, and is to be shortened by itself."""
+        """Whether the open chat nearly fills the context, and is to be shortened by itself.
+
+        Not if there is nothing to cut, if the count is older than the last message, if it was tried with the same chat
+        and text (`_tried`), if a summary of the chat failed, or if the chat's options say to ask.
+        """
         use = self.meter.use
         if use is None or not use.can_cut or use.last_id != self._chat.path.last_id:
             return False
@@ -313,12 +326,12 @@ class ChatContext(QObject):
 
     @property
     def _reserve(self) -> int:
-        """Tokens that the next reply needs."""
+        """Tokens to keep free for the next reply."""
         info = self._model.info
         return min(self._chat.values.sampling.max_tokens, info.context_length // _REPLY_SHARE) if info else 0
 
     def refuses(self, text: str) -> bool:
-        """Return whether a prompt was counted and is too long."""
+        """Return whether the open chat was counted with just this text as its next message, and is too long."""
         use = self.outgrown
         return use is not None and self.meter.current and use.typed == text.strip()
 
@@ -335,7 +348,10 @@ class ChatContext(QObject):
         self._start(Doing.STARTING_ANEW)
 
     def make_room(self, question: WaitingMessage) -> bool:
-        """Return whether a question of the open chat has to wait until that is shortened, which begins if needed."""
+        """Return whether a question of the open chat has to wait until that is shortened, which begins if needed.
+
+        It waits for work that began by itself, now or before; not for work that the person began.
+        """
         if self.doing is Doing.NOTHING and self.wants_room:
             self._start(_BY_ITSELF[self._chat.values.long_chats], question, by_itself=True)
         if self._by_itself and not self.is_awaited:
@@ -344,7 +360,11 @@ class ChatContext(QObject):
         return self.is_awaited
 
     def _shorten_in_calm(self) -> None:
-        """Shorten the chat if nothing happens, or if its last reply failed since it is too long."""
+        """Shorten the chat by itself, while nothing happens and nothing is typed. There are two cases:
+
+        - The last question has no answer, since the chat is too long: it is shortened, and the question waits.
+        - The chat ends with a reply: it is summarised, unless on battery. Turns are left out only for a question.
+        """
         use = self.meter.use
         is_calm = self.meter.current and self._replies.free and self._replies.state is EngineState.IDLE
         if use is None or not is_calm or self.doing is not Doing.NOTHING or use.typed or not self.wants_room:
@@ -356,6 +376,10 @@ class ChatContext(QObject):
             self._start(doing, by_itself=True)
 
     def _start(self, doing: Doing, question: WaitingMessage | None = None, *, by_itself: bool = False) -> None:
+        """Plan on a thread how the chat is shortened; `_on_planned` goes on.
+
+        Nothing happens without a model, or while other work is under way. `question` is the one that waits.
+        """
         info = self._model.info
         if info is None or self.doing is not Doing.NOTHING:
             return
@@ -366,6 +390,7 @@ class ChatContext(QObject):
         replies = self._replies
         count = replies.counter(self._chat.conversation)
         answered = self.meter.use is not None and self.meter.use.answered
+        # Only a command of the person may cut the last turn, and only a turn with another question behind it is cut.
         if answered and not (by_itself or prompt.asks):
             prompt = replace(prompt, typed=_NEXT)
 
@@ -374,7 +399,7 @@ class ChatContext(QObject):
             planner = CutPlanner(prompt, complete, budget, count, replies.file_text)
             if not by_itself:
                 return cut(planner)
-            # First what loses least.
+            # First what loses least: shorter results of earlier turns, then the cut, then shorter results of this turn.
             return planner.shortened() or cut(planner) or planner.shortened(in_last_turn=True)
 
         def cut(planner: CutPlanner) -> CutPlan | None:
@@ -448,6 +473,7 @@ class ChatContext(QObject):
             self.changed.emit()
 
     def _on_planned(self, plan: CutPlan | None) -> None:
+        """Carry out a plan: cut at once, or have the first piece summarised. A chat that has changed is left alone."""
         if self._path_end != self._chat.path.last_id:
             self._begin(Doing.NOTHING)
         elif plan is None:
@@ -467,6 +493,7 @@ class ChatContext(QObject):
         It is a background request: any other request to the engine stops it.
         """
         assert self._plan is not None, "a summary is planned first"
+        # `part` is the number of the last piece, counted from 1, and so the index of the next one.
         messages = summary_request(self._plan.pieces[self._progress.part], earlier)
         choices = self._model.info.thinking if self._model.info else ()
         thinking = ThinkingChoice.OFF if ThinkingChoice.OFF in choices else None
@@ -497,7 +524,11 @@ class ChatContext(QObject):
         self.summary_progressed.emit(self._progress)
 
     def _take_summary(self, end: ReplyEnd) -> None:
-        """Continue with the next piece, or use the summary of the last one."""
+        """Continue with the next piece, or use the summary of the last one.
+
+        A request that was cancelled, has no summary or was cut off ends the work. One that began by itself, and was
+        cancelled for another request, begins again in a while.
+        """
         summary = "" if end.told.unclosed else end.told.answer.strip()
         if end.finish_reason is FinishReason.CANCELLED:
             if self._by_itself:
@@ -536,6 +567,7 @@ class ChatContext(QObject):
         chat = self._chat
         before = chat.id
         typed = chat.typed.strip()
+        # What is typed counts; only without it the unanswered question moves.
         question, files = (typed, []) if typed or chat.files.images else self._unanswered()
         prompt = f"{chat.values.system_prompt}\n\n{SUMMARY_NOTE}\n\n{summary}".strip()
         chat.begin_chat(f"{chat.conversation.title} (continued)", prompt)
@@ -546,7 +578,11 @@ class ChatContext(QObject):
             chat.set_typed(question)
 
     def _fail(self, why: Notice) -> None:
-        """End the work without a cut; say why, unless it began by itself and nothing waits for it."""
+        """End the work without a cut; say why, unless it began by itself and nothing waits for it.
+
+        After a failure of work that began by itself, the chat asks the person from then on. `_ALONE` is no such
+        failure: it is about one message, which the person can shorten.
+        """
         notifies = self.is_awaited or not self._by_itself
         if self._by_itself and why is not _ALONE:
             self._failed.add(self._chat.id)
@@ -558,7 +594,7 @@ class ChatContext(QObject):
     def _finish(self, message_id: int, cut: ContextCut) -> None:
         """Set the cut; request the last reply again if it is empty and nothing is typed."""
         asks = self._chat.typed.strip() or self._chat.files.images
-        # The count may have a question that was typed then, and waits now.
+        # The text of the count, not of the message field: it may have been sent since, and wait now.
         self._tried = self._chat.path.last_id, self.meter.use.typed if self.meter.use else ""
         self._begin(Doing.NOTHING)
         self._chat.set_cut(message_id, cut)

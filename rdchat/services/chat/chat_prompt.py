@@ -63,7 +63,7 @@ class ChatPrompt:
         typed_images: The images of that question.
         images: The images of the path's messages, by their ids; `with_files` finds them.
         left_out: The oldest images of many, in whose place a line stands.
-        files: The files of the project.
+        files: The files of the project; after `ProjectFiles.complete` only its images.
         opening: What stands before the first question: the files that are whole; `ProjectFiles` makes it.
         notes: The notes, which stand behind the opening, the newest last.
     """
@@ -85,7 +85,7 @@ class ChatPrompt:
 
     @property
     def ends_with_result(self) -> bool:
-        """Whether the model gets results of tools to answer."""
+        """Whether the model gets results of tools to answer, or refusals, if none of its calls can be run."""
         return bool(self.path) and (self.path[-1].role is Role.TOOL or self.path[-1].runs_nothing)
 
     @property
@@ -117,7 +117,7 @@ class ChatPrompt:
             check: Called before each message; what it raises ends the work.
             image_of: Reads an image; None if it cannot be read, for which there is a line of text.
         """
-        # Of the project's files, only images are left here.
+        # `ProjectFiles.complete` has left only images here.
         of_project = [(file, image_of(file, check)) for file in self.files]
         unreadable = [block_of(file, "") for file, image in of_project if image is None]
         text = "\n\n".join(filter(None, [self.opening.content, *unreadable]))
@@ -131,6 +131,7 @@ class ChatPrompt:
             blocks = [block_of(file, text_of(file)) for file, image in pairs if image is None]
             texts = [*blocks, each.text] if each.text.strip() else blocks
             path.append(replace(each, text="\n\n".join(texts)) if blocks else each)
+        # Images beyond the limit: the first messages give theirs up, oldest first, until there are few enough.
         excess = len(opening.images) + len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
         left_out: dict[int, Sequence[str]] = {}
         for index, each in enumerate(path):
@@ -148,6 +149,7 @@ class ChatPrompt:
         `check` is called before each message, and may raise.
         """
         turns = list(history(self.path, self.system_prompt, check, self.images))
+        # The opening and the notes come behind the system prompt, if there is one.
         first = 1 if turns and turns[0].role is Role.SYSTEM else 0
         before = (self.opening, ChatMessage(Role.USER, notes_text(self.notes)))
         turns[first:first] = [each for each in before if each.content or each.images]
@@ -278,7 +280,10 @@ class ProjectFiles:
     def complete(
         self, prompt: ChatPrompt, model: str, limit: int, count: Count, check: Callable[[], None]
     ) -> ChatPrompt:
-        """Return a prompt with the texts of its project's files, but for its images.
+        """Return a prompt with the texts of its project's files; its images stay in `files`, for `with_files`.
+
+        A file is whole if it still fits, in the files' order: behind one that does not, a smaller one may. Each
+        question of the path, and the typed one, gets the passages of the other files before its text.
 
         Args:
             prompt: The prompt.
@@ -299,7 +304,8 @@ class ProjectFiles:
                 taken += tokens
             else:
                 parts.append(file)
-        # Passages of each file for one question.
+        # Passages of each file for one question, at least one: with a context of 8,192 tokens there are 3 in all (an
+        # eighth is 4,096 characters, and a passage has 1,200), so each of two files gets one.
         number = min(_MAX_PASSAGES, limit * _CHARACTERS_OF_TOKEN // _PASSAGES // PASSAGE) // max(len(parts), 1)
 
         def with_passages(question: str) -> str:

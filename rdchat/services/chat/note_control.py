@@ -39,7 +39,8 @@ class NoteControl(QObject):
         storage: Runs what is written.
 
     Attributes:
-        waiting: The notes that were proposed since rdchat began, each with whether it still waits for the person.
+        waiting: The notes that were proposed since rdchat began, each with whether it still waits for the person. False
+            means kept or dismissed: the model may propose the note again, but it is not shown again.
     """
 
     # Notes were stored, changed, proposed or dismissed.
@@ -85,7 +86,10 @@ class NoteControl(QObject):
     # What is proposed
 
     def _on_ended(self, reply: Message) -> None:
-        """Propose what the question of a reply asks to remember, and ask the model about both in a while."""
+        """Propose what the question of a reply asks to remember, and ask the model about both in a while.
+
+        Nothing is done for a reply with calls of tools, nor in a chat where notes are off.
+        """
         with suppress(StorageError):
             chat = self._store.conversation(reply.conversation_id)
             if reply.tool_calls or not self._replies.order.note_folders(chat):
@@ -113,7 +117,11 @@ class NoteControl(QObject):
                 self._propose(chat, notes_from_model(event.told.answer)[:_MAX_NOTES], is_by_model=True)
 
     def _propose(self, chat: Conversation, texts: list[str], *, is_by_model: bool = False) -> None:
-        """Add notes to those that wait in a chat, but for what the model has proposed before; raises StorageError."""
+        """Add notes to those that wait in a chat; raises StorageError.
+
+        What the person asked to remember waits each time. What the model proposes again stays as it was: it waits, or
+        it was decided.
+        """
         folder = self._replies.order.project_folder(chat)
         folder_id = folder.id if folder else None
         scope = f"the project “{folder.name}”" if folder else "all chats"

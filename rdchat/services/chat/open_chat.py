@@ -43,7 +43,7 @@ class OpenChat(QObject):
     Attributes:
         replies: The replies of all chats that are being written.
         files: The files of the message that is typed.
-        edits: The files of prompts that are being edited, by message.
+        edits: The files of prompts that are being edited, by the message's id.
         unsent: Typed texts that were neither sent nor saved, of all chats.
         conversation: The chat with its options, also before it is stored.
         path: Its messages, with the text of the reply that is being written. Views hold it.
@@ -237,7 +237,11 @@ class OpenChat(QObject):
         self._store.end_temporary()
 
     def keep_temporary(self) -> None:
-        """Store the temporary chat as a chat, where it goes on: its reply, what waits and what is typed."""
+        """Store the temporary chat as a chat, where it goes on: its reply, what waits and what is typed.
+
+        What is typed, its files and the waiting messages are read first, and given to the new chat last: ending the
+        temporary chat forgets them.
+        """
         before = self.conversation.id
         typed = self.typed
         files = self.files.to_send()
@@ -259,6 +263,7 @@ class OpenChat(QObject):
             self.stored.emit()
 
     def open_chat(self, conversation_id: int) -> None:
+        """Open a stored chat; where it cannot be read, the present one stays open."""
         if self.asks_to_leave(partial(self.open_chat, conversation_id)):
             return
         with self._storage.reading():
@@ -282,7 +287,10 @@ class OpenChat(QObject):
             self.conversation = conversation
 
     def follow_project(self) -> None:
-        """Take over a change of the chat's project, or that it has another one."""
+        """Take over a change of the chat's project, or that it has another one.
+
+        `options_changed` is emitted for both, `project_taken` only where a chat with messages has another project now.
+        """
         before = self._project
         self._project = self.project_folder
         if self._project != before:
@@ -333,12 +341,20 @@ class OpenChat(QObject):
         self._store_options(chat.with_own(order.own(chat, replace(order.effective_values(chat), **options))))
 
     def use_preset(self, preset: str | None) -> None:
-        """Give the chat just the options of a preset: that with this id, none with "", or that of the model."""
+        """Give the chat just the options of a preset, without own ones.
+
+        `preset` is the preset's id, "" for no preset, or None for the preset of the model.
+        """
         chat = self.conversation.with_own({})
         self._store_options(replace(chat, own=replace(chat.own, preset=preset)))
 
     def set_tools(self, servers: Iterable[str], off: Iterable[str]) -> None:
-        """Switch servers of tools on in the chat, by their names, and some of their tools off, by full names."""
+        """Switch servers of tools on in the chat, by their names, and some of their tools off, by full names.
+
+        - The servers of its project: the chat stores none, and follows the project.
+        - None, although the project has some: "tools" is stored in `cleared`, as no servers would mean the project's.
+        - Other servers: they are stored.
+        """
         own = self.conversation.own
         chosen = tuple(servers)
         usual = self.replies.order.project(self.conversation).tools
@@ -359,7 +375,7 @@ class OpenChat(QObject):
             self.options_changed.emit()
 
     def set_cut(self, message_id: int, cut: ContextCut | None) -> None:
-        """Leave a message and those before it out of the prompt, or with None no longer."""
+        """Set the cut at a message; None removes it. `ContextCut` says what becomes of the messages up to it."""
         with self._storage.writing():
             self._store.set_context_cut(message_id, cut)
             if (message := self.path.find_message(message_id)) is not None:
@@ -375,10 +391,11 @@ class OpenChat(QObject):
         """Take a text with the pending files out of the message field; the first one stores and names the chat."""
         if not self.conversation.id:
             typed = self.typed
-            # Files go to a server after a question only.
+            # Files go to a remote server only once the person was asked; so a chat with files is not allowed yet.
             like = self.conversation if self.files.to_send() else self.replies.new_chat(self.conversation)
             named = text if text.strip() else next((file.name for file in self.files.files), "")
             self.conversation = self._store.create_conversation(title_from_prompt(named), from_prompt=True, like=like)
+            # What is typed moves from the field of new chats to the one of this chat, and so do the files.
             self.unsent.save_text(None, None, "")
             self.unsent.save_text(self.id, None, typed)
             self.files.follow(None, self.id)
@@ -438,6 +455,7 @@ class OpenChat(QObject):
             status=MessageStatus.STREAMING,
         )
         if reply.conversation_id == self.id:
+            # The path on view grows by the reply, or is replaced where the reply belongs to an earlier message.
             grows = path.ids == self.path.ids
             if not grows:
                 self.path = path[:]
@@ -486,7 +504,10 @@ class OpenChat(QObject):
             files.stop_reading()
 
     def add_version(self, old: Message, text: str) -> None:
-        """Add an alternative of a prompt, with its edited files, or the person's of a reply; the path ends so."""
+        """Add a text of the person as an alternative of a prompt or of a reply; the path ends with it.
+
+        A prompt has the files of its edit, or else those of the old one. A reply keeps the calls of the old one.
+        """
         if old.role is Role.ASSISTANT:  # The seed is for a later continuation.
             seed = reply_seed(fresh_seed(), 0, 0)
             fields: dict[str, Any] = {"model": old.model, "seed": seed, "edited": True, "tool_calls": old.tool_calls}
@@ -500,7 +521,7 @@ class OpenChat(QObject):
     def path_to_prompt(self, message_id: int) -> MessagePath:
         """Return the path to what a reply answers, or to a prompt or a call's result itself.
 
-        Of a store made by hand, it is perhaps nothing.
+        It is empty for a reply without a prompt, which only a store made by hand has.
         """
         path = self._store.path_to(message_id)
         return path if path and path[-1].role is not Role.ASSISTANT else path[:-1]
@@ -515,7 +536,10 @@ class OpenChat(QObject):
         return results
 
     def reply_seed(self, messages: int, earlier_replies: int = 0) -> int:
-        """Return the seed of a reply that follows so many messages, the last of which has earlier replies."""
+        """Return the seed of a reply that follows `messages` messages.
+
+        `earlier_replies` is the number of replies that the last of these has already.
+        """
         own_seed = self.replies.drafting.control.values.seed
         return reply_seed(own_seed if own_seed is not None else fresh_seed(), messages, earlier_replies)
 

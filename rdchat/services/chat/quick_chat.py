@@ -53,7 +53,7 @@ class QuickChat(QObject):
         self._last_id = 0
         self._conversation = NEW_CHAT
         self.files = PendingFiles(self._replies.model, self._replies.drafting.control)
-        # The texts of the images, by digest.
+        # The texts of the images (their bytes in base64), by digest.
         self._texts: dict[str, str] = {}
         self._replies.chat_allowed.connect(self._on_allowed)
         self._replies.grew.connect(self._on_grew)
@@ -120,7 +120,10 @@ class QuickChat(QObject):
         self.path_changed.emit()
 
     def open_as_chat(self) -> None:
-        """Store the exchange as a chat and open it there, where its reply goes on; then begin anew."""
+        """Store the exchange as a chat and open it there, where its reply goes on; then begin anew.
+
+        A question that waits is not stored with the others, nor is its empty reply: it waits in the chat.
+        """
         with self._storage.writing():
             title = title_from_prompt(self.path[0].text or self.path[0].files[0].name)
             chat = self._store.create_conversation(title, from_prompt=True, like=self._conversation)
@@ -141,6 +144,7 @@ class QuickChat(QObject):
             self.forget_exchange()
 
     def _on_allowed(self, conversation: Conversation) -> None:
+        """Take over that the exchange, which is no stored chat, may go to a server."""
         if conversation.id == NEW_CHAT.id:
             self._conversation = conversation
 

@@ -200,7 +200,10 @@ class Replies(QObject):
         return OptionOrder(self.drafting.control.values, self.model.sampling, info.path if info else None, folders)
 
     def load_model(self, chat: Conversation = NEW_CHAT) -> None:
-        """Load the model of a chat's project, unless another reply is written; or the chosen one if none is loaded."""
+        """Load the model of a chat's project if it is not the chosen one, unless another reply is written.
+
+        Otherwise, if no model is loaded, load the chosen one.
+        """
         model = self.order.project(chat).model
         if model not in {None, self.model.chosen} and not self.live:
             self.model.load_model(model)
@@ -236,7 +239,10 @@ class Replies(QObject):
         self.state_changed.emit()
 
     def stop_replies(self, conversation_id: int | None = None) -> None:
-        """Stop the replies of one conversation, or all; each ends in its own time."""
+        """Stop the replies of one conversation, or all.
+
+        One that the engine has begun ends with the engine's last event, the others end here.
+        """
         for live in self.live:
             if conversation_id in {None, live.message.conversation_id}:
                 live.stopping = True
@@ -259,9 +265,10 @@ class Replies(QObject):
         self.state_changed.emit()
 
     def new_chat(self, chat: Conversation = NEW_CHAT) -> Conversation:
-        """Return a chat before its first message, which may go to the server of the loaded model.
+        """Return a chat before its first message, allowed to go to the server of the loaded model without a question.
 
-        Files and notes go there after a question only, also those of the project.
+        It is returned as it is where no remote model is loaded, where its project loads another one, and where it has
+        notes or its project has files: these go to a server only once the person was asked.
         """
         model = self.model.info
         is_other = self.order.project(chat).model not in {None, self.model.chosen}
@@ -279,7 +286,7 @@ class Replies(QObject):
 
     def agree(self, waiting: Reply, address: str) -> None:
         """Let a chat go to a remote server from now on; the reply that waits for it is written."""
-        # The prompt is what the person saw counted; files and notes may be others by now.
+        # The files and notes of the prompt that the person was asked about; the chat may have others by now.
         permission = waiting.prompt.permission(address)
         chat = waiting.conversation.allowed(permission)
         if chat.id:
@@ -298,7 +305,10 @@ class Replies(QObject):
         return [each for each in notes if chat is None or each.folder_id in folders]
 
     def counter(self, conversation: Conversation) -> Count:
-        """Return a function for any thread that counts the tokens of a conversation with the chat's tools."""
+        """Return a function for any thread that counts the tokens of a conversation with the chat's tools.
+
+        Without tools and with the usual size of images it is the engine's own.
+        """
         tools = tools_json(self.tools.definitions(conversation))
         count = self.model.engine.count_tokens
         cap = self._image_cap
@@ -318,7 +328,7 @@ class Replies(QObject):
         if model is not None:
             limit = min(self.drafting.control.values.notes_tokens, model.context_length // _NOTES_SHARE)
             notes = prompt.notes
-            # The fewer of the oldest notes are left out, the more tokens: find the first number that fits.
+            # Leaving out more of the oldest notes never adds tokens: search for the fewest to leave out.
             fits = lambda first: tokens_of(notes_text(notes[first:]), count).tokens <= limit  # noqa: E731
             prompt = replace(prompt, notes=notes[bisect_left(range(len(notes)), True, key=fits) :])
             prompt = self._project_files.complete(prompt, str(model.path), model.context_length, count, check)
@@ -329,9 +339,13 @@ class Replies(QObject):
         return self.drafting.control.values.image_cap
 
     def _send(self, live: Reply) -> None:
-        """Give a reply to the engine; it waits while the model is loaded, and fails without one.
+        """Give a reply to the engine if nothing is missing. What it needs is checked in this order:
 
-        It also waits for the chat's servers of tools; those that fail are left out.
+        1. A model: it waits while one is loaded, and fails without one.
+        2. The person's consent, if the model is on a remote server.
+        3. The chat's servers of tools that are starting; those that failed are left out, with a notice.
+
+        Where it waits, `_on_model_changed` calls this again.
         """
         if (model := self.model.info) is None:
             if not self.model.loading:
@@ -392,6 +406,7 @@ class Replies(QObject):
         self.drafting.follow_reply(live.request, draft, conversation.id, values.draft)
 
     def _on_event(self, live: Reply, event: EngineEvent) -> None:
+        # These two also for a reply that ended here before, since it was stopped or its chat is gone.
         if isinstance(event, ReplyEnd | Failure):
             self.drafting.note_reply(live.request, event)
             if all(each is live for each in self.live):
@@ -421,6 +436,7 @@ class Replies(QObject):
         length = len(live.message.text)
         self.recorder.append_text(live, progress.tokens, progress.written_at)
         self.traces.append_tokens(live.message.id, progress.tokens)
+        # The end of a thought changes more than the text: the message is shown anew.
         if in_thought and not live.in_thought:
             self.changed.emit(live.message)
         elif text := live.message.text[length:]:
@@ -442,8 +458,8 @@ class Replies(QObject):
             live.end_reply(end, self.model.info)
         self.recorder.save_texts()
         is_complete = live.conversation.id and live.message.status is MessageStatus.COMPLETE
+        # Not of a continued reply: the engine has only its last part.
         if end is not None and not live.begins_at and is_complete and not is_temporary(live.conversation.id):
-            # The engine has only the last part of a continued reply.
             self._earlier.add_reply(live.message.id, end.token_ids)
         self.ended.emit(live.message)
 
@@ -455,7 +471,7 @@ class Replies(QObject):
         self.ended.emit(live.message)
 
     def _on_model_changed(self) -> None:
-        """Send the replies that waited for the model, or end them where none comes."""
+        """Send the replies that waited, or end them where no model comes; stop a sent one whose model is gone."""
         for live in self.live:
             if live.request is None:
                 self._send(live)

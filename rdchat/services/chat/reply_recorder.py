@@ -90,7 +90,10 @@ class Reply:
 
     @property
     def missing(self) -> int:
-        """Number of characters that the store does not have; 0 for a reply that is in no chat, or a temporary one."""
+        """Number of characters that the store does not have; 0 for a reply that is in no chat, or a temporary one.
+
+        If neither text begins with the other, the store counts as having none of it.
+        """
         if not self.message.conversation_id or is_temporary(self.message.id):
             return 0
         text = self.message.text
@@ -251,7 +254,10 @@ class ReplyRecorder(QObject):
             reply.saved_text = stored.text
 
     def append_text(self, reply: Reply, tokens: Sequence[TokenEvent], written_at: float) -> None:
-        """Append what was written from `written_at` on; it is stored soon."""
+        """Append what was written from `written_at` on; it is stored soon.
+
+        The pieces of the tokens are the text whose part (thought or answer) is known. The rest becomes `undecided`.
+        """
         reply.writing = True
         pieces = [piece for token in tokens for piece in token.pieces]
         written = reply.undecided + "".join(token.text for token in tokens)
@@ -263,6 +269,7 @@ class ReplyRecorder(QObject):
             reply.unsaved_since = written_at
         left_s = reply.unsaved_since + _SAVE_AFTER_S - self.clock()
         if self.trouble is not None:
+            # The timer of `_on_failure` tries again.
             return
         if left_s <= 0:  # A busy event loop may hold the timer up, but not while text comes in.
             self.save_texts()
@@ -278,7 +285,7 @@ class ReplyRecorder(QObject):
         return not self.unsaved
 
     def flush(self) -> None:
-        """Bring the store up to date, or raise StorageError."""
+        """Bring the store up to date, or raise StorageError; ended replies that are stored are held no longer."""
         for reply in self.held[:]:
             self._save(reply)
             if reply.ended:
@@ -373,6 +380,7 @@ class TraceRecorder(QObject):
         parts = [unsaved.trace for unsaved in self._unsaved if unsaved.message_id == message_id]
         if message_id in self._live:
             parts.append(self._live[message_id])
+        # A trace that begins later continues the stored one; one from 0 replaces it.
         if not parts or parts[0].begins_at:
             parts[:0] = self._stored(message_id)
         if not parts:
@@ -383,7 +391,7 @@ class TraceRecorder(QObject):
         return joined
 
     def save_traces(self) -> None:
-        """Store the packed traces, oldest first, until one fails."""
+        """Store the packed traces, oldest first, up to one that is not packed yet or cannot be stored."""
         try:
             while self._unsaved and (packed := self._unsaved[0].packed):
                 unsaved = self._unsaved[0]

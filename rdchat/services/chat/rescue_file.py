@@ -29,7 +29,11 @@ class RescueFile:
         self._path: Path | None = None
 
     def write_replies(self) -> Path | None:
-        """Write unsaved replies into a file of Markdown as the app ends; None if all is stored, or no disk has room."""
+        """Write unsaved replies into a file of Markdown as the app ends; None if all is stored, or no disk has room.
+
+        The folder of the chats is tried first, then the home folder and the system's temporary one. A later call writes
+        the same file again, or deletes it if all is stored by then.
+        """
         replies = self._recorder.unsaved
         if not replies:
             if self._path is not None:

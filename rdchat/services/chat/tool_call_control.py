@@ -51,7 +51,7 @@ class WaitingCall:
 
     Attributes:
         tool: Its tool; None if that is not known, and then the call cannot be run.
-        may_always: Whether its tool can be approved for always.
+        may_always: Whether its tool can be approved for all later calls (`Scope.ALWAYS`): it only reads, and runs here.
         status: `ServerState.status` of its server; empty if that is not on in the chat.
         remote: Whether its arguments leave this computer.
     """
@@ -110,6 +110,7 @@ class ToolCalls(QObject):
             changed.connect(self.changed)
         chat.opened.connect(self._start_stopped)
         self._tools.servers.changed.connect(self._on_servers_changed)
+        # A tool's full name is `server__tool`.
         self._tools.servers.replaced.connect(
             lambda name: self._keep_approvals(lambda each: each.tool.partition("__")[0] != name)
         )
@@ -231,7 +232,10 @@ class ToolCalls(QObject):
             self._tools.start_servers(self._chat.conversation, "stopped")
 
     def _on_reply_ended(self, reply: Message) -> None:
-        """Run the calls of a reply that need no question, or have the model answer that none of them can be run."""
+        """Run the calls of a reply that need no question, or have the model answer that none of them can be run.
+
+        The model answers such refusals once, not twice in a row: `rounds[1]` is the reply with calls before this one.
+        """
         if not reply.tool_calls or reply.finish_reason is FinishReason.CANCELLED or not reply.conversation_id:
             return
         with self._storage.writing():
@@ -252,7 +256,10 @@ class ToolCalls(QObject):
         self._begin(conversation, results, {each: tools[each.name] for each in approved})
 
     def _waiting_here(self) -> dict[ToolCall, Message | None]:
-        """Return the calls of the open chat that wait, with the interrupted result of one that is to run again."""
+        """Return the calls of the open chat that wait: each with the interrupted result if it is to run again, or None.
+
+        A call that has an interrupted result is not among those of `_waiting`, which have no result.
+        """
         path = self._chat.path
         waiting = dict[ToolCall, Message | None]()
         for result in map(path.find_message, self._to_repeat):
@@ -315,7 +322,7 @@ class ToolCalls(QObject):
                 self._chat.answer_path(conversation, path)
 
     def _on_servers_changed(self) -> None:
-        """Forget approvals of tools that have changed."""
+        """Forget approvals of tools that have changed; those of tools that are not known now are kept."""
         servers = self._tools.servers
         has_approvals = self._in_chats or self._settings.values.tool_approvals
         tools = servers.definitions([each.name for each in servers.servers]) if has_approvals else ()

@@ -95,6 +95,7 @@ class UnsentMemory(QObject):
         """Take the files that are in the message field of a chat now, to be stored soon."""
         before = self._files.get(conversation_id, ())
         if files != before:
+            # `store` goes by texts, so the text counts as changed with its files.
             self._take((conversation_id, None), self.unsent_text(conversation_id))
             self._files[conversation_id] = files
             if _size(before) <= _MAX_STORED < _size(files):
@@ -153,7 +154,10 @@ class UnsentMemory(QObject):
                 self._store_files(self._stored, chat, waiting)
 
     def _store_files(self, store: ConversationStore, chat: int | None, waiting: list[WaitingMessage]) -> None:
-        """Store the files of a chat's waiting messages and message field, the first ones up to `_MAX_STORED`."""
+        """Store the files of a chat's waiting messages and message field, in this order.
+
+        Each is stored if it and all before it are within `_MAX_STORED`.
+        """
         files = tuple(file for message in waiting for file in message.files) + self._files.get(chat, ())
         if files != self._stored_files.get(chat, ()):
             store.save_unsent_files(chat, [each for n, each in enumerate(files, 1) if _size(files[:n]) <= _MAX_STORED])
@@ -169,7 +173,11 @@ class UnsentMemory(QObject):
         self.waiting_changed.emit()
 
     def begin_anew(self, typed: str) -> None:
-        """Forget all texts after the store was replaced, except the one that is typed for a new chat."""
+        """Forget all texts after the store was replaced, except the one that is typed for a new chat.
+
+        `typed` is that of the chat that was open. Where it is empty, the text of the field for new chats stays, or else
+        the one that the new store has.
+        """
         typed = typed or self._texts.get((None, None), "")
         self._texts.clear()
         self._changed.clear()

@@ -94,7 +94,7 @@ class ChatSearch(QObject):
 
 
 def _result(reader: SearchReader, search: Callable[[], object], job: Job[Any]) -> object:
-    """Search on the thread; cancelling the job interrupts SQLite."""
+    """Search on the thread; cancelling the job interrupts SQLite, whose error then becomes the cancellation."""
 
     def interrupt() -> None:
         with suppress(sqlite3.ProgrammingError):  # It has just ended.
@@ -243,7 +243,7 @@ class ChatList(QObject):
         return self.storage.read_or_default(lambda: self.store.newest_conversations(limit), [])
 
     def activity(self, conversation_id: int) -> Activity:
-        """Return whether a conversation is being written, or a message waits in it."""
+        """Return what happens in a conversation; if several things do, the first of writing, waiting, a new reply."""
         if conversation_id in self.chat.replies.chats_being_written:
             return Activity.WRITING
         if self.chat.unsent.waiting_in(conversation_id):
@@ -354,7 +354,7 @@ class ChatList(QObject):
     def drop(self, conversation_ids: Sequence[int]) -> None:
         """Remove conversations, perhaps thousands, that were deleted elsewhere from the list.
 
-        `conversation_removed` is emitted for those that are open or being written.
+        `conversation_removed` is emitted for those that are being written, and by `update_list` for the open one.
         """
         for each in self.chat.replies.chats_being_written.intersection(conversation_ids):
             self.conversation_removed.emit(each)
@@ -367,7 +367,7 @@ class ChatList(QObject):
         return next(iter(self.store.newest_conversations(1)), None)
 
     def _neighbour_of(self, conversation_id: int) -> Conversation | None:
-        """Return the conversation below, or else above, the given one."""
+        """Return the conversation below, or else above, the given one; the newest where the Trash is listed."""
         if self.location is Location.TRASH and not self.query:
             return self._newest()
         return self.rows.chat_near(conversation_id, 1) or self.rows.chat_near(conversation_id, -1)

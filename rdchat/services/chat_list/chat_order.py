@@ -145,7 +145,7 @@ class ChatOrder(QObject):
             self.do(act, partial(self._put_back, chat))
 
     def _put_back(self, chat: Conversation) -> None:
-        """Undo a change of a conversation's folder, pin or archive."""
+        """Undo a change of a conversation's folder, pin or archive; without its folder it goes to the top level."""
         folder_id = chat.folder_id if self.folder(chat.folder_id) else None
         self._organiser.move(chat.id, folder_id, chat.pinned_at, archived=chat.archived)
 
@@ -213,7 +213,10 @@ class ChatOrder(QObject):
     def set_project(
         self, folder: Folder, project: Project, files: Sequence[tuple[AttachedFile, str]] | None = None
     ) -> None:
-        """Replace what the chats of a folder share; the files, each with its text, where they are given."""
+        """Replace what the chats of a folder share; the files, each with its text, where they are given.
+
+        If the texts of the present files cannot be read, undoing this leaves the files as they are then.
+        """
         new = folder.files if files is None else tuple(file for file, _ in files)
         if (project, new) != (folder.project, folder.files):
             change = partial(self._organiser.set_project, folder.id)

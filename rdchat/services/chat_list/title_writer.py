@@ -87,7 +87,11 @@ class TitleWriter(QObject):
             return
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
-        """Request the title of a chat from its first prompt and reply."""
+        """Request the title of a chat from its first prompt and reply.
+
+        A model that thought in the reply gets tokens to think here too. The reply's control tokens are at offsets in
+        its text, so they are passed on only if all of that text is in the message.
+        """
         system_prompt = self._replies.order.effective_values(self._store.conversation(conversation_id)).system_prompt
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()

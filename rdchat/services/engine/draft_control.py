@@ -130,7 +130,10 @@ class DraftControl(QObject):
 
     @property
     def applies(self) -> str:
-        """When changes made since the open chat's reply under way began take effect; empty where there are none."""
+        """When changes made since the open chat's reply under way began take effect; empty where there are none.
+
+        The settings that a reply begins with also say `profile` and `trace` (`requested`), which are no such changes.
+        """
         if self._running is None or self._running.chat != self._chat:
             return ""
         begun = self._running.begun
@@ -165,7 +168,10 @@ class DraftControl(QObject):
 
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
-        """The drafters on this machine that were checked against the loaded model, each with its `problem`."""
+        """The drafters on this machine that were checked, each with its `problem`.
+
+        The engine checks whether a drafter fits the loaded model; one whose files are wrong needs no such check.
+        """
         results = self._search.results if self._search is not None else ()
         checked = []
         for each in results:
@@ -210,7 +216,11 @@ class DraftControl(QObject):
             self.changed.emit()
 
     def change(self, settings: DraftSettings) -> None:
-        """Use these settings from now on, as far as a running reply allows."""
+        """Use these settings from now on, as far as a running reply allows.
+
+        They are stored for the loaded model, or if the open chat has settings of its own, given to the chat
+        (`own_changed`). The engine is asked again after another drafter, and after another mode.
+        """
         settings = replace(settings, profile=False, trace=False)
         before = self.settings
         if not self.ready or settings == before:
@@ -321,7 +331,10 @@ class DraftControl(QObject):
             self.changed.emit()
 
     def _use_options(self, event: DraftOptions) -> None:
-        """Take the engine's answer about the loaded model."""
+        """Take the engine's answer about the loaded model.
+
+        The last problem is over if the mode can run now and could not before, or if the mode is prepared at last.
+        """
         before = self.option(self.settings.mode)
         self._options = {option.mode: option for option in event.modes}
         self._fits = {fit.drafter: fit for fit in event.drafters}

@@ -166,7 +166,7 @@ class EngineRequest:
         background: Whether it may be cancelled by a reply or a benchmark for the person, as nobody waits for it.
         direct: Whether it is the server's; see `EngineClient.submit`.
         cancelled: Whether it should end early.
-        begun: Whether the prompt of a reply is read.
+        begun: Whether the messages of a reply's prompt were read, and the engine has the reply now.
         reason: Why it was cancelled by something other than its sender; empty if the sender did.
         ended: Whether a direct one has had its last event.
         draft: New settings of a running reply, from its next round on.
@@ -197,7 +197,10 @@ class EngineRequest:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether a direct reply that runs pauses for it. A model is changed only after the reply has ended."""
+        """Whether a direct reply that runs pauses for this request.
+
+        Not for background work, nor for the load of a model: that is changed only after the reply has ended.
+        """
         return not (self.background or isinstance(self.command, LoadModel | UnloadModel))
 
     def check_cancelled(self) -> None:

@@ -116,7 +116,7 @@ class EngineWorker(QObject):
     @Slot()
     def work(self) -> None:
         """Carry out the next request; its last event ends it, unless it is a load that was cancelled."""
-        # A paused reply let the request go first.
+        # Each request calls this once. The inbox is empty if a reply has paused for a request (`_let_others_go_first`).
         if not self._inbox:
             return
         request = self._inbox.popleft()
@@ -239,7 +239,10 @@ class EngineWorker(QObject):
                 chore(self._engine)
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
-        """Send an event to the main thread; those of a direct request are delivered here, and only the last is sent."""
+        """Send an event to the main thread; those of a direct request are delivered here.
+
+        The last event of a direct request is also sent: `EngineClient` has to know that the request has ended.
+        """
         if request.direct:
             _call(request, event)
             request.ended = isinstance(event, FINAL)
@@ -302,7 +305,8 @@ def _unexpected_hint() -> str:
 def take_merged(outbox: Outbox) -> tuple[EngineRequest, EngineEvent]:
     """Remove the oldest event, with all progress of its kind that follows directly, as one event.
 
-    So a main thread that is late paints once, not a hundred times.
+    So a main thread that is late paints once, not a hundred times. Tokens of a reply are joined; of other progress the
+    newest event has all, so that one is returned.
     """
     request, event = outbox.popleft()
     parts = [event]

@@ -112,8 +112,9 @@ def fitting_beginning(
 ) -> tuple[Part, TokenCount]:
     """Take as much of the beginning as three quarters of the room hold; at least one character, which may not fit.
 
-    It searches for the size: between the longest that was found to fit and the shortest that was found not to. Counting
-    takes long, so each try is at the size that the tokens of the last one suggest.
+    It searches for the size: between the longest that was found to fit (`fits`) and the shortest that was found not to
+    (`too_many`), until they are a hundredth apart. Counting takes long, so the first tries are at the size that the
+    tokens of the last one suggest; if that is not between the two, or after `_LIKELY_TRIES`, halfway between them.
 
     The arguments are those of `fitting_passages`.
     """
@@ -135,8 +136,8 @@ def fitting_beginning(
             too_many = size
         if too_many - fits <= max(fits // _NEAR, 1):
             return longest or (part, tokens)
-        # Where the text is even, the limit is at this size. The try is a little beyond it, seen from here, so that the
-        # two sizes then enclose the limit closely.
+        # Where the text is even, the limit is at this size. The next try is a little beyond it: a little larger if this
+        # size fits, a little smaller if not. Then this size and the next enclose the limit closely.
         likely = size * limit / max(tokens.tokens, 1)
         size = int(likely * (1 + 0.5 / _NEAR if fits == size else 1 - 0.5 / _NEAR))
         if tries > _LIKELY_TRIES or not fits < size < too_many:
@@ -227,7 +228,7 @@ class PartChoice:
         return self._outcome(part) if part.text.strip() else Outcome(problem="There is no text on these pages.")
 
     def choose_beginning(self, percent: int) -> Outcome:
-        """Return a share of the file from its beginning; 0 for as much as fits."""
+        """Return a share of the file from its beginning; 0 for as much as fits, or all without a model."""
         if percent == 0 and self.room is not None:
             return Outcome(*fitting_beginning(self.file, self.room.suggested, self._per_token, self._counted))
         size = self._characters * percent // 100 if percent else self._characters

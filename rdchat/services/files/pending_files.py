@@ -104,7 +104,8 @@ class PendingFiles(QObject):
         self._cap = settings.values.image_cap
         self.chat: int | None = None
         self._files: dict[int, PendingFile] = {}
-        # The files of the open chat that were removed, and the texts that were pasted, latest last.
+        # What `take_back` undoes, latest last: the files of the open chat that were removed, which are not in `_files`,
+        # and the texts that were pasted, which are.
         self._changes = deque[PendingFile](maxlen=MAX_FILES)
         # The last id.
         self._last = 0
@@ -163,7 +164,7 @@ class PendingFiles(QObject):
         room = self.room
         if not self.excess or room is None:
             return ()
-        # Of an image, no part can be chosen.
+        # Images come first, whatever their size: of them no part can be chosen, so the room is theirs.
         shortest_first = sorted(self.files, key=lambda file: (file.image is None, _tokens(file)))
         ends = accumulate(map(_tokens, shortest_first))
         too_long = [file for file, end in zip(shortest_first, ends, strict=True) if end > room and not file.image]
@@ -233,10 +234,13 @@ class PendingFiles(QObject):
         self.changed.emit()
 
     def take_back(self, max_text: int) -> str | None:
-        """Undo the last removal of a file, or the last paste of a text, which is returned; None without such a change.
+        """Undo the last removal of a file, or the last paste of a text.
 
         Args:
-            max_text: A pasted text of more characters stays a file.
+            max_text: A pasted text of more characters stays a file, and an earlier change is undone.
+
+        Returns:
+            The pasted text, which is no file any more; empty after a removal; None without such a change.
         """
         while self._changes:
             file = self._changes.pop()
@@ -278,7 +282,7 @@ class PendingFiles(QObject):
         self.changed.emit()
 
     def part_choice(self, file_id: int) -> PartChoice | None:
-        """Return what computes parts of a file; None while it is read."""
+        """Return what computes parts of a file; None while it is read, and for an image."""
         file = self._files.get(file_id)
         if file is None or file.read is None or file.part is None or file.image:
             return None
@@ -352,7 +356,7 @@ class PendingFiles(QObject):
         self.changed.emit()
 
     def begin_anew(self) -> None:
-        """Keep only the open chat's files, for a new chat: the store was replaced."""
+        """Keep only the open chat's files, or if it has none those of the new chat: the store was replaced."""
         remaining = self.files or [file for file in self._files.values() if file.chat is None]
         self._drop([file for file in self._files.values() if file not in remaining])
         for file in remaining:

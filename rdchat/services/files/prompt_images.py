@@ -55,13 +55,14 @@ class PromptImages:
 
     def __init__(self, store: ConversationStore) -> None:
         self._store = store
-        # By digest: the sizes found here; one that is not positive is that of an image that cannot be read.
+        # By digest: the sizes found here; (-1, -1) for an image that cannot be read. A file that was never decoded has
+        # (0, 0).
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def image(self, file: AttachedFile, waiting: Callable[[], None], *, counted: bool = False) -> ChatImage | None:
         """Return an image for a prompt; None if it cannot be read. `waiting` may raise to end the work.
 
-        Where tokens are only `counted`, an image whose size is known is not written as a file.
+        Where tokens are only `counted`, an image whose size is known is not written as a file, and has an empty path.
         """
         size = self._sizes.get(file.digest) or (file.width, file.height)
         try:

@@ -18,12 +18,13 @@ _LONG_TAG = re.compile(r"<[A-Za-z][A-Za-z0-9]{0,15}\s[^<>]{0,3000}>")
 # Elements whose content is not for people.
 _HIDDEN = ("script", "style")
 _MANY_FEEDS = re.compile(r"\n{3,}")
-# Tags by what replaces them: an empty line, or nothing.
+# Tags that an empty line replaces, and those that go without a trace; `_CLOSING` has some exceptions.
 _BREAKS = {"br", "p", "div", "center", "table", "tbody", "thead", "tr", "ul", "ol", "details", "summary", "section",
            "figure", "figcaption", "picture", "blockquote", "hr", "video"}  # fmt: skip
 _PLAIN = {"a", "img", "td", "th", "span", "font", "b", "strong", "i", "em", "u", "sub", "sup", "small", "big",
           "source", "abbr", "s", "del", "ins", "mark"}  # fmt: skip
-# What replaces a tag at the end of an element, and at its start; other tags stay.
+# What replaces a tag at the end of an element, and at its start; other tags stay. `<h2>News</h2>` becomes `## News`
+# between empty lines, `<li>One</li>` becomes `- One` on a line of its own.
 _HEADINGS = {f"h{level}": f"\n\n{'#' * level} " for level in range(1, 7)}
 _CLOSING = dict.fromkeys(_PLAIN, "") | dict.fromkeys({*_BREAKS, *_HEADINGS}, "\n\n")
 _CLOSING |= {"code": "`", "kbd": "`", "tt": "`", "br": "\n", "tr": "\n", "td": " ", "th": " ", "li": ""}
@@ -31,7 +32,10 @@ _OPENING = _CLOSING | _HEADINGS | {"li": "\n- "}
 
 
 def plain_card(card: str) -> str:
-    """Return a model card as plain Markdown, without HTML, front matter and images, which become their words."""
+    """Return a model card as plain Markdown, without HTML and front matter; an image becomes its description.
+
+    A block of code stays as it is. It ends with a line of at least as many marks as it began with, and nothing else.
+    """
     lines = _without_front_matter(card.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
     parts: list[str] = []
     # The lines since the last block of code, and the marks that end the present one.
@@ -79,7 +83,7 @@ def _plain_line(line: str) -> str:
     # Every other part is code, which stays.
     parts[::2] = [_TAG.sub(_text_of, _IMAGE.sub(r"\1", part)) for part in parts[::2]]
     plain = "".join(parts)
-    # Four spaces at the beginning of a line would be code.
+    # Only of a line that has changed: its indentation was HTML's, and four spaces would make it code.
     return plain if plain == line else "\n".join(part.strip() for part in plain.split("\n"))
 
 

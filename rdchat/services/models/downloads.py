@@ -78,7 +78,9 @@ class Downloads(QObject):
         self._drafters: dict[str, Download] = {}
 
     def start_download(self, download: Download) -> str:
-        """Start or resume a download and return its id. The record of a drafter to be made is on disk.
+        """Start or resume a download and return its id.
+
+        Of one with a drafter to be made from its files (`Download.drafter`), `begin_drafter` has written the record.
 
         Raises:
             HubError: If that is no hub id, or no revision.
@@ -112,12 +114,15 @@ class Downloads(QObject):
             self._process.pause(self._listed[download])
 
     def discard(self, download: str) -> None:
-        """Stop a download and remove its files; emits `removed`. A model that is complete stays without its drafter."""
+        """Stop a download and remove its files; `removed` follows.
+
+        Of a pair whose model is complete, only the drafter's files are removed.
+        """
         self.pause(download)
         self._process.discard(self._listed[self._current_id(download)], self._on_change)
 
     def hide_download(self, download: str) -> None:
-        """Show a finished download no longer; the model stays."""
+        """Show a finished download no longer, of a pair both; the model stays."""
         if self._joined(self._listed[download]).state is DownloadState.FINISHED:
             for each in {download, self._current_id(download)}:
                 self._forget(each)
@@ -300,6 +305,7 @@ class HubAccount(ModelService):
         def end(result: _TokenFacts) -> None:
             token, name = result
             source = token.source if token else None
+            # A known name stays while the token comes from the same place, and the hub was not asked again.
             if name is not None or source is not self.source:
                 self.name = name or ""
             self.source = source

@@ -64,6 +64,9 @@ class _Usual:
     evidence: str
 
 
+# A chain of 3 drafted tokens has 4 rows, with the root, and takes 3 steps of the head. A drafter of blocks makes all
+# its tokens at once, which is taken to need 2 such steps.
+#
 # MTP: Qwen3.6, the hidden state read after the final norm (llama.cpp 24025). EAGLE-3 and DSpark: MT-Bench at
 # temperature 1, Qwen3-8B, chains (deepseek-ai/DeepSpec). Assistant: Gemma 4 31B, chains (llama.cpp 23398).
 _MTP = _Usual(2.7, 4, 3 * _HEAD_STEP, "published")
@@ -110,7 +113,13 @@ def draft_advice(
     *,
     used: str | None = None,
 ) -> DraftAdvice:
-    """Return the best advice for a model.
+    """Return the best advice for a model: the first of these that holds.
+
+    1. It cannot check drafts.
+    2. It has a drafter.
+    3. The offer that promises most, if one is worth it: its own MTP layers, what is on this machine, what the hub has.
+    4. To ask the hub, if that was not done.
+    5. To train a drafter, if that is worth it; otherwise that none would help.
 
     Args:
         model: The model.
@@ -203,6 +212,10 @@ def _on_hub(model: ModelCard, published: Sequence[HubModel]) -> Iterator[_Offer]
 
 
 def _smaller(share: float) -> _Usual:
-    """Return what a smaller model brings, by the share of the model's bytes that it has."""
+    """Return what a smaller model brings, by the share of the model's bytes that it has.
+
+    It drafts a chain, of which each token is right with `_CHAIN_CHANCE` if all before it are: for four tokens that is
+    1 + 0.84 + 0.84² + 0.84³ + 0.84⁴ = 3.6 tokens per step. One token of its draft takes `share` of a plain step.
+    """
     tokens = sum(_CHAIN_CHANCE**step for step in range(_CHAIN_TOKENS + 1))
     return _Usual(tokens, _CHAIN_TOKENS + 1, _CHAIN_TOKENS * share, "assumed")

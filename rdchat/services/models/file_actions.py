@@ -45,6 +45,9 @@ class RemovalQuestion:
     def for_model(cls, model: ModelCard) -> "RemovalQuestion":
         """Return what deleting a model would do; reads the disk.
 
+        There are three kinds: an unfinished download, of which nothing is a model yet; a revision in the hub's cache;
+        and a folder of rdchat's own.
+
         Raises:
             ModelError: If rdchat does not delete it.
         """
@@ -57,7 +60,7 @@ class RemovalQuestion:
         else:
             repository = CachedRepository(model.name, model.path)
             plan = DeletionPlan(repository, "", (model.path,), model.disk_bytes, (), unfinished=False)
-        # Other revisions of the model may have the same weights.
+        # The tower goes with the whole model only: other revisions, which stay, may have the same weights and need it.
         has_tower = plan.is_complete and not model.is_drafter and not model.is_unfinished
         return cls(model, plan, tower=cls._for_tower(model) if has_tower else None)
 
@@ -76,7 +79,7 @@ class RemovalQuestion:
 
     @property
     def for_good(self) -> bool:
-        """Whether it is deleted for good; otherwise it goes to the Trash."""
+        """Whether it is deleted for good; otherwise it goes to the Trash, which takes whole repositories or folders."""
         return not (self.plan.is_complete and self.has_trash)
 
     def delete_model(self, move_to_trash: MoveToTrash) -> TrashedFolder | None:
@@ -102,6 +105,7 @@ class RemovalQuestion:
         model = self.model
         plan = self.plan
         size = size_text(plan.freed_bytes)
+        # There is only an unfinished download.
         if not plan.paths:
             downloaded = f"the {size}" if plan.freed_bytes else "what was"
             return f"This deletes {downloaded} downloaded so far. It cannot be undone."

@@ -89,7 +89,10 @@ def sizes_suggested(suggestion: Suggestion) -> ModelSizes:
 
 
 def sizes_read(model: HubModel) -> ModelSizes | None:
-    """Estimate the sizes of a found model, by its name where the hub gives none; None where neither does."""
+    """Estimate the sizes of a found model, by its name where the hub gives none; None where neither does.
+
+    `Qwen3-8B-4bit` has 8e9 parameters of 4.5 bits, so 4.5 GB. The name of a mixture says nothing.
+    """
     size = model.weight_bytes
     name = model.repository.rpartition("/")[2]
     named = _NAMED_SIZE.search(name)
@@ -101,7 +104,7 @@ def sizes_read(model: HubModel) -> ModelSizes | None:
 
 
 def sizes_of_files(model: HubModel, files: RepositoryFiles) -> ModelSizes:
-    """Estimate a model's sizes from its files."""
+    """Estimate a model's sizes from its files; files with the same content count once."""
     weights = {file.digest: file.size for file in files.files if file.name.endswith(".safetensors")}
     return sizes_of(sum(weights.values()), model.quantization, model.float_bits)
 

@@ -74,7 +74,7 @@ class HubSearch(ModelService):
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)
         self.state = SearchState()
-        # Of the present number of results, in `STEPS`.
+        # Index in `STEPS` of the number of results that is asked for.
         self._step_index = 0
         self._typing = QTimer(self, singleShot=True)
         self._typing.timeout.connect(self._ask)
@@ -84,7 +84,7 @@ class HubSearch(ModelService):
 
         Args:
             query: The search.
-            at_once: Whether not to wait for a pause in typing.
+            at_once: Whether not to wait for a pause in typing; the same search is then done again, too.
         """
         if query == self.state.query and not at_once:
             return
@@ -164,7 +164,7 @@ class SearchFilters:
 
 
 def choices_among(results: Iterable[HubModel]) -> tuple[list[str], ...]:
-    """Return the quantisations, licences and families of models, the most frequent first."""
+    """Return three lists, the quantisations, licences and families of models, each with the most frequent first."""
     counters = (Counter[str](), Counter[str](), Counter[str]())
     for model in results:
         for counter, name in zip(counters, _names(model), strict=True):
@@ -207,7 +207,7 @@ class ModelDetails:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the hub has listed its files."""
+        """Whether the hub has listed its files; a search's description has no commit."""
         return self.hub is not None and bool(self.hub.commit)
 
 
@@ -246,7 +246,10 @@ class HubDetails(ModelService):
         self._work.replace(lambda job: self._fetched(job, model), self._set, failed=self._fail, on_progress=self._set)
 
     def _fetched(self, job: Job[ModelDetails], model: ModelDetails) -> ModelDetails:
-        """Ask the hub for facts and files, read the disk, report that, and ask for the card; not on the main thread."""
+        """Fetch what is missing; not on the main thread. A card that was read before is not asked for again.
+
+        The order: facts and files from the hub, what is on the disk, a report of that, and then the card.
+        """
         api = self._hub()
         if (hub := model.hub) is None or not model.is_listed:
             hub = api.look_at(model.repository)

@@ -44,7 +44,7 @@ class Macs(QObject):
         Args:
             name: Its name for ssh.
             address: Its address; looked up if it is empty.
-            then: Called with the error if it was not added.
+            then: Called with the error if it was not added, else with None.
         """
         self._work.do(partial(resolve_host, name, address or None), partial(self._on_host, then), then)
 
@@ -74,7 +74,7 @@ class Macs(QObject):
 
     @property
     def ready(self) -> tuple[Host, ...]:
-        """The Macs that the last check found usable."""
+        """The Macs that the last check found usable: only their facts have `versions`, and `limit_bytes` of memory."""
         return tuple(host for host in self.hosts if "versions" in self.facts.get(host.ssh, {}))
 
     def address(self, card: ModelCard) -> str:
@@ -82,7 +82,7 @@ class Macs(QObject):
         return ranked_address((THIS_MAC, *(host.ssh for host in self.ready)), card.model or None)
 
     def fit_text(self, card: ModelCard, machine: Machine | None) -> str:
-        """Return whether a model fits this Mac, or the Macs together; each holds an equal part."""
+        """Return whether a model fits this Mac, or else all Macs together, each with an equal part. May be empty."""
         if machine is None or card.sizes is None:
             return ""
         limits = [self.facts[host.ssh]["limit_bytes"] for host in self.ready]

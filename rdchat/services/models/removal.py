@@ -54,7 +54,7 @@ class Removal(ModelService):
 
 
 def move_to_trash(folder: Path) -> Path | None:
-    """Move a folder to the Trash of its disk; see `MoveToTrash`."""
+    """Move a folder to the Trash of its disk, and return its path there, None if unknown; see `MoveToTrash`."""
     file = QFile(str(folder))
     if not file.moveToTrash():
         raise OSError(file.errorString())

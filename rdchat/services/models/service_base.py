@@ -35,7 +35,7 @@ class ModelService(QObject):
     def __init__(self, tokens: Tokens | None = None, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._tokens = tokens or Tokens()
-        # Closing waits for neither the hub nor a keychain.
+        # Services that ask the hub get less time: closing waits for neither the hub nor a keychain.
         self._close_s = 2.0 if tokens is None else 0.5
         self._work = BackgroundWork(type(self).__name__, self)
 

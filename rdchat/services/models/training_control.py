@@ -114,9 +114,9 @@ def keep_training(record: TrainingRecord) -> None:
 
 
 def remove_files() -> None:
-    """Remove the files of an earlier training; a file that cannot be removed is written over.
+    """Remove the files of an earlier training; one that cannot be removed is later written over by the next training.
 
-    Without a record there are only files that a training made.
+    It is called where there is no training, so the folder has nothing that somebody still needs.
     """
     shutil.rmtree(training_folder(), ignore_errors=True)
     _remove_data()
@@ -333,7 +333,7 @@ class TrainingControl(QObject):
         return child
 
     def _go_on(self) -> None:
-        """Read the questions of chats, if the order includes them, and start the process."""
+        """Store that the training goes on, read the questions of chats, if the order includes them, and begin."""
         assert self.record is not None
         self.plan = None
         self.progress = None
@@ -343,6 +343,7 @@ class TrainingControl(QObject):
         self._side.do(questions, self._begin)
 
     def _begin(self, questions: list[str] | RdchatError) -> None:
+        """Start the process, unless the training was discarded while the questions were read."""
         if self.state is not TrainingState.STARTING or self.record is None:
             return
         if isinstance(questions, RdchatError):
@@ -368,6 +369,8 @@ class TrainingControl(QObject):
         assert self.record is not None
         if isinstance(event, TrainingStart):
             self.plan = event
+            # Noted at the first start, when the data's folder is not known yet: the data was made for this training
+            # unless the process found some of an earlier one.
             made = self.record.made_data if self.record.data_folder else not event.resumed
             self._keep(data_folder=event.data_folder, model_folder=event.model_folder, made_data=made)
         else:
@@ -379,6 +382,7 @@ class TrainingControl(QObject):
         self.changed.emit()
 
     def _on_end(self, outcome: Comparison | RdchatError) -> None:
+        """Take the process's end: it finished, was paused, broke off (ChildError), or reports what went wrong."""
         if (child := self._take_child()) is not None:
             self._side.do(child.close)
         match outcome:
@@ -419,6 +423,7 @@ class TrainingControl(QObject):
         self._side.do(lambda: remove_training(record), self._on_removed)
 
     def _on_removed(self, outcome: RdchatError | None) -> None:
+        """Forget the training, also where files of it could not be removed: the next training removes these first."""
         self.record = None
         self.progress = None
         self.points = []

@@ -134,7 +134,7 @@ class Models(QObject):
             # Another program deleted it.
             download = None
             is_downloaded = False
-        # A model is here before its drafter; their download goes on.
+        # Of a pair (`Download.companion`), the model is here first; the pair counts once its drafter is here too.
         is_here = model.is_installed and (download is None or not download.companion)
         return replace(model, download=download, is_installed=is_here or is_downloaded)
 
@@ -171,6 +171,7 @@ class Models(QObject):
             remove()
 
     def _on_load_failed(self) -> None:
+        """Delete nothing after all: the slot failed instead of unloading the model."""
         self._after_unload = None
 
     def _on_removed(self, question: RemovalQuestion) -> None:
