@@ -88,6 +88,7 @@ def find_published(api: "HubApi", name: str, folder: Path) -> Iterator[tuple[Hub
 
 def _heads(api: "HubApi", model: str) -> list[HubModel]:
     """Return the heads that name the model. Each request has one word, because how the hub joins several is unknown."""
+    # `Qwen3-4B` for `org/Qwen3-4B-Instruct-2507-4bit`.
     base = _PURPOSE.sub("", base_name(model))
     results: dict[str, HubModel] = {}
     for kind, (words, pattern) in _HEADS.items():

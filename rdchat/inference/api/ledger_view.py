@@ -15,7 +15,8 @@ from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, S
 REPLY = "reply"
 # Of each recorded stage: what its own time is spent on, and its row.
 _STAGES = {str(stage): (stage.spent, stage.row) for stage in Stage}
-# Stages inside these do not count by themselves: their time is that of the stage around them.
+# Stages inside these do not count by themselves: their time is that of the stage around them. Both are
+# outermost stages.
 _WHOLE = (Stage.DRAFTER_PREFILL, Stage.FIRST)
 # What a wait inside a stage is spent on. Elsewhere it is for a step without a draft.
 _INSIDE: dict[str, Spent] = {

@@ -141,7 +141,11 @@ class MemoryNeed:
 
     @classmethod
     def for_sizes(cls, sizes: ModelSizes, requested: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> "MemoryNeed":
-        """Return a model's need in a precision, with a cache of `tokens`, or of its context if that is shorter."""
+        """Return a model's need in a precision, with a cache of `tokens`, or of its context if that is shorter.
+
+        Weights that stay quantised need what they take in the files. Others need the bytes of the precision for each
+        weight; those that see, and the cache, those of the type that the model computes in.
+        """
         dtype = effective_dtype(requested, on_gpu)
         width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
         weights = sizes.stored_bytes

@@ -252,7 +252,7 @@ SAMPLING_NUMBERS = {
     "presence_penalty": SamplingNumber("presence penalty", -2, 2),
     "frequency_penalty": SamplingNumber("frequency penalty", -2, 2),
 }
-"""By the name in `SamplingParams`: what models recommend, and what requests may have."""
+"""By the name in `SamplingParams`: what models recommend, and what requests may have. It refuses a top-p of 0 too."""
 
 
 @dataclass(frozen=True, slots=True)

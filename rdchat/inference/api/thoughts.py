@@ -174,7 +174,10 @@ NOTHING_TOLD = Thoughts("", ())
 
 
 def openings() -> list[Opening]:
-    """Return what can begin a thought at the start of a reply."""
+    """Return what can begin a thought at the start of a reply.
+
+    What begins a message may also stand behind its header: `<|start|>assistant<|channel|>analysis<|message|>`.
+    """
     results = [Opening(marker, end, end) for marker, end in _CLOSINGS.items()]
     for marker, end, answer in _MESSAGES:
         again = f"<|start|>assistant{' ' * marker.startswith('to=')}{marker}"
@@ -295,7 +298,7 @@ class Parting:
         # Whether a thought is open, and whether a marker was seen.
         self._inside = begun
         self._seen = begun
-        # What ends the open thought; None where it is unknown.
+        # What ends the open thought, or the open message; None where any end does, empty before the first thought.
         self._closing = None if begun else ""
         # The code fence that is open in the answer, and up to where fences are read.
         self._fence = ""

@@ -47,7 +47,7 @@ _DISTURBED = 3
 _MAX_S = 60.0
 # Slower plain steps are measured only once in a slice, because a prompt may be waiting; in milliseconds.
 _SLOW_MS = 40
-# A chunk is some tokens of the cache's text, fed in one call. One that takes less is doubled.
+# A chunk is some tokens of the cache's text, fed in one call. After one that takes less than this, the next is doubled.
 _SHORT_S = 0.05
 _LONGEST_CHUNK = 512
 # Tokens that a typical round commits.

@@ -29,7 +29,7 @@ DRAFT_TOKENS = (1, 2, 3, 4, 6, 8)
 _HEAD_CHANCE = 0.6
 # The same for a draft model: 0.83 to 0.87 with the pair in docs/benchmarks.md.
 _CHAIN_CHANCE = 0.84
-# Exponent of misses: n candidates miss n ** -0.85 times as often as one.
+# Exponent of misses: n candidates, a first choice and its runner-ups, miss n ** -0.85 times as often as one.
 _RUNNER_UPS = 0.85
 # Rounds over which a draft model's catching up is spread.
 _SPREAD = 16

@@ -142,6 +142,7 @@ class ModelReport:
             if mode.get("drafter"):
                 mode["drafter"] = f"drafter {1 + self._drafters.index(mode['drafter'])}"
         self.facts["bench"] = record
+        # `mode` is the index of a run's cell in the benchmark's `modes`.
         self.facts["differences"] = [
             {"mode": run.cell - len(plan.baselines), "gap": run.difference.gap, "rounding": run.difference.rounding}
             for run in runs

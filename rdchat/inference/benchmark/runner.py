@@ -107,6 +107,7 @@ def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: 
     gap = abs(_number(scores[chosen]) - _number(scores[other]))
     if math.isfinite(gap) or sampling.greedy:
         return gap
+    # A filter drops the other token. The border is the logit of the least likely token that the filters keep.
     logits = logits.astype(mx.float32)
     border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], log_denominator(logits), sampling)
     return abs(_number(border[0, 0]) - _number(logits[0, other])) / sampling.temperature

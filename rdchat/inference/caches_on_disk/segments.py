@@ -211,6 +211,7 @@ class CacheLayout:
         Such a file is removed.
         """
         path = folder / segment.name
+        # The header is as long with any checksum.
         start = len(self._header(segment, 0))
         tensors = self.tensors(segment).values()
         size = start + sum(tensor.stored_bytes for tensor in tensors)

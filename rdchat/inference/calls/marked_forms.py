@@ -335,6 +335,7 @@ def _python_json(node: ast.expr, source: str, back: Callable[[str], str]) -> str
             return object_text(
                 [(key, _python_json(value, source, back)) for key, value in zip(named, values, strict=True)]
             )
+    # A number stays as it was written.
     number = ast.get_source_segment(source, node) or ""
     if NUMBER.fullmatch(number) is None:
         raise ValueError("no literal")
@@ -417,6 +418,7 @@ QWEN = _form(
     r"<function=(?P<name>[^<>\s]+)>", "</function>", r"<parameter=(?P<name>[^<>\n]+)>", "</parameter>", lines=True
 )
 
+# `add<arg_key>a</arg_key><arg_value>1</arg_value>`: the name stands first, and nothing ends the call.
 GLM, LONGCAT = (
     _form(rf"\A\s*(?P<name>[^<>\s]+)(?=\s*(?:<{mark}_key>|\Z))", "",
           rf"<{mark}_key>(?P<name>[^<>]++)</{mark}_key>\s*+<{mark}_value>", f"</{mark}_value>")

@@ -190,7 +190,11 @@ class PlainSteps:
         self._prompt_tokens = len(job.prompt)
 
     def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
-        """Begin with the token at `position`, from the last call's logits, (1, vocabulary)."""
+        """Begin with the token at `position`, from the last call's logits, (1, vocabulary).
+
+        Each later step begins here too, from its own call. The token is chosen quickly, except where the cache cannot
+        take a wrong token back, and for some tokens after a quick choice that was not sure.
+        """
         with self._ledger.stage(Stage.CHOOSE):
             sure = None
             matcher = self._reply.matcher
