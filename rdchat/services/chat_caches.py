@@ -95,10 +95,9 @@ class DiskCacheControl(QObject):
     def tidy(self, *, keeps_chats: bool = True) -> None:
         """Remove the caches that must not be kept any more, and measure the rest; `changed` follows.
 
-        The caches of projects are kept, as they hold nothing of a chat and no note. Those of chats are kept too, except
-        - without `keeps_chats`,
-        - where a file has left a project since the last time: the chats may have passages of it.
-        Nothing is kept where the person has switched this off in the settings.
+        The caches of projects are kept, as they hold nothing of a chat and no note. Those of chats are kept too, but
+        not without `keeps_chats`, nor once a file has left a project since: the chats may have passages of it.
+        Nothing at all is kept if the settings say so.
         """
         top = paths.chat_caches_dir()
         settings = self._settings.values

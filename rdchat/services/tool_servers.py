@@ -311,7 +311,7 @@ def tools_json(definitions: Mapping[str, ToolDefinition]) -> str:
 
 
 def with_refusals(calls: Iterable[ToolCall], offered: Mapping[str, ToolDefinition]) -> tuple[ToolCall, ...]:
-    """Return the calls of a reply, those that cannot be run with the reason. Of the others the first `MAX_CALLS` can.
+    """Return the calls of a reply; one that cannot be run has the reason, as has each after the first `MAX_CALLS`.
 
     Args:
         calls: The calls.

@@ -187,6 +187,7 @@ class Connection:
                     self._end(self._failure_of(error))
 
     async def _begin_session(self) -> None:
+        """Agree on a version of the protocol, tell the server that the session has begun, and read its tools."""
         client = {"name": "rdchat", "version": __version__}
         offer = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": client}
         version = (await self._request("initialize", offer)).get("protocolVersion")

@@ -207,6 +207,8 @@ def history(
     images = images or {}
 
     def written() -> Iterator[ChatMessage]:
+        # The calls of the last reply, and their results by the calls' ids. The results are yielded, in the order of the
+        # calls, when the next message that is no result comes, or at the end.
         calls = tuple[ToolCall, ...]()
         results = dict[str, ChatMessage]()
         for message in path:
@@ -322,6 +324,7 @@ class ProjectFiles:
         return replace(prompt, path=path, typed=with_passages(prompt.typed), files=images, opening=opening)
 
     def _tokens_of(self, file: AttachedFile, model: str, count: Count) -> int:
+        """Count the tokens of a file; an estimate, where they cannot be counted, is not remembered."""
         key = (model, file)
         if key not in self._tokens:
             text = block_of(file, self._text_of(file))

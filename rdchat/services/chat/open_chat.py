@@ -225,6 +225,7 @@ class OpenChat(QObject):
                 self.discarded.emit()
 
     def _end_temporary(self) -> None:
+        """Forget all of the temporary chat, here and in the services; a new chat is open then."""
         chat = self.conversation.id
         self.temporary_ended.emit(chat)
         self.files.remove_files()

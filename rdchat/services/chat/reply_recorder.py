@@ -296,6 +296,7 @@ class ReplyRecorder(QObject):
             self._storage.recovered.emit()
 
     def _save(self, reply: Reply) -> None:
+        """Store all of a reply that has ended, or new text of one that is written; nothing of one in no chat."""
         message = reply.message
         if not message.conversation_id:
             pass

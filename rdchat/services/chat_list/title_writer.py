@@ -106,6 +106,7 @@ class TitleWriter(QObject):
         self._request = self._replies.ask_aside(messages, max_tokens, partial(self._on_event, conversation_id))
 
     def _on_event(self, conversation_id: int, event: EngineEvent) -> None:
+        """Store the title that a reply gives, perhaps none; one that was cancelled is requested again later."""
         if not isinstance(event, ReplyEnd | Failure):
             return
         self._request = None

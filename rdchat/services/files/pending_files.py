@@ -394,6 +394,7 @@ class PendingFiles(QObject):
         file.job = self._reading.run_job(read, lambda outcome: self._on_read(file, outcome), on_progress)
 
     def _on_read(self, file: PendingFile, outcome: _Read | RdchatError) -> None:
+        """Take a file that was read, or remove it and say why it cannot be read; one removed meanwhile is ignored."""
         file.job = None
         if file.id in self._files:
             if isinstance(outcome, RdchatError):
@@ -416,6 +417,7 @@ class PendingFiles(QObject):
         image = file.image
 
         def take(count: TokenCount | RdchatError) -> None:
+            # Another part or another model is counted in a job of its own.
             if file.file != counted or self._model.info is not info:
                 return
             # The reply will show what is wrong; a token has some four characters.

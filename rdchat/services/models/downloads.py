@@ -238,6 +238,7 @@ class Downloads(QObject):
         self.changed.emit(download)
 
     def _forget(self, download: str) -> None:
+        """Take a download off the list."""
         removed = self._listed.pop(download)
         self._drafters.pop(download, None)
         # A removed drafter ends its pair if the model is here, or the drafter is. Otherwise the pair stays: the drafter

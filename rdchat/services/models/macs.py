@@ -82,7 +82,7 @@ class Macs(QObject):
         return ranked_address((THIS_MAC, *(host.ssh for host in self.ready)), card.model or None)
 
     def fit_text(self, card: ModelCard, machine: Machine | None) -> str:
-        """Return whether a model fits this Mac, or else all Macs together, each with an equal part. May be empty."""
+        """Return whether a model fits this Mac, or else all Macs, each with an equal part; empty if unknown."""
         if machine is None or card.sizes is None:
             return ""
         limits = [self.facts[host.ssh]["limit_bytes"] for host in self.ready]

@@ -366,6 +366,7 @@ class TrainingControl(QObject):
         self.hold(self._held)
 
     def _on_event(self, event: TrainingProgress | TrainingStart) -> None:
+        """Take what the process reports: once what the training takes (`plan`), and then its progress."""
         assert self.record is not None
         if isinstance(event, TrainingStart):
             self.plan = event
