@@ -123,6 +123,7 @@ class Server:
         self._call(lambda: self._queue.cancel_request(request_id))
 
     def _listen(self) -> socket.socket:
+        """Return a socket that listens on the address of the settings; raises RdchatError."""
         host = self.settings.host
         port = self.settings.port
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -96,7 +96,7 @@ class DiskCacheControl(QObject):
         """Remove the caches that must not be kept any more, and measure the rest; `changed` follows.
 
         The caches of projects are kept, as they hold nothing of a chat and no note. Those of chats are kept too, but
-        not without `keeps_chats`, nor once a file has left a project since: the chats may have passages of it.
+        not without `keeps_chats`, nor if a file has left a project since the last call: chats may have passages of it.
         Nothing at all is kept if the settings say so.
         """
         top = paths.chat_caches_dir()

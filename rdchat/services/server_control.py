@@ -90,6 +90,7 @@ class SharedEngine(QObject):
         return self._slot.engine.count_tokens(request)
 
     def generate(self, request: GenerationRequest, on_event: Callable[[GenerationEvent | ApiError], object]) -> Stop:
+        """See `ServerEngine`. Progress becomes one event for each token, a failure an ApiError."""
         def take(event: EngineEvent) -> None:
             match event:
                 case ReplyProgress(tokens=tokens):
@@ -280,6 +281,7 @@ class ServerControl(QObject):
         self._show(_OFF)
 
     def _on_started(self, with_notice: bool, outcome: "Server | RdchatError") -> None:
+        """Show the server that runs now, or why it does not start; then it is off."""
         if isinstance(outcome, RdchatError):
             _LOG.warning("The server did not start: %s", outcome)
             self.on = False

@@ -105,6 +105,7 @@ class SingleInstance(QObject):
 
     @Slot()
     def _on_connection(self) -> None:
+        """Wait for the line of each second start that has connected; drop connections of other users."""
         while (socket := self._server.nextPendingConnection()) is not None:
             if not is_own(socket):
                 _LOG.warning("A process of another user connected to this window, and was disconnected")

@@ -505,6 +505,7 @@ class ChatContext(QObject):
         self._request = request
 
     def _on_event(self, request: EngineRequest, event: EngineEvent) -> None:
+        """Take an event of the summary that is being written; a request that was cancelled may still send some."""
         if request is not self._request:
             return
         match event:

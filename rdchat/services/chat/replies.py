@@ -406,6 +406,7 @@ class Replies(QObject):
         self.drafting.follow_reply(live.request, draft, conversation.id, values.draft)
 
     def _on_event(self, live: Reply, event: EngineEvent) -> None:
+        """Take an event of a reply's request: of the prompt, of new text, or the end."""
         # These two also for a reply that ended here before, since it was stopped or its chat is gone.
         if isinstance(event, ReplyEnd | Failure):
             self.drafting.note_reply(live.request, event)
@@ -431,6 +432,7 @@ class Replies(QObject):
             self.state_changed.emit()
 
     def _on_progress(self, live: Reply, progress: ReplyProgress) -> None:
+        """Add new tokens to a reply's text and trace, and emit what changed."""
         is_first = not live.writing
         in_thought = live.in_thought
         length = len(live.message.text)

@@ -77,6 +77,7 @@ def _plain_prose(prose: str) -> str:
 
 
 def _plain_line(line: str) -> str:
+    """Return a line without tags, and with images as their descriptions; a tag may make it several lines."""
     if "<" not in line and "![" not in line:
         return line
     parts = _CODE_SPAN.split(line)
