@@ -91,6 +91,7 @@ class SharedEngine(QObject):
 
     def generate(self, request: GenerationRequest, on_event: Callable[[GenerationEvent | ApiError], object]) -> Stop:
         """See `ServerEngine`. Progress becomes one event for each token, a failure an ApiError."""
+
         def take(event: EngineEvent) -> None:
             match event:
                 case ReplyProgress(tokens=tokens):
