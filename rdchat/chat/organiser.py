@@ -159,8 +159,9 @@ class ChatOrganiser:
             pinned_at=None,
             archived=False,
         )
-        # With the cut, the model would get nothing of a branch that ends there. The highest `activated` makes this the
-        # visible path.
+        # A message's `context_cut` hides it and those before it from the model. On the last message it would hide all
+        # of the copy, so it is left out. The visible path ends with the message of the highest `activated`, so the last
+        # message gets a number above all others; `insert_in_steps` numbers them anew from 1.
         if last_id is not None:
             end = replace(chat.messages[-1], context_cut=None, activated=1 << 62)
             chat = replace(chat, messages=(*chat.messages[:-1], end))

@@ -1,9 +1,9 @@
 """The app's half of an import: the reports for people, the frames between the processes, and the writer of the store.
 
-The transfer process reads a file and sends frames, which are JSON objects: `{"chat": ...}` for each chat,
-`{"image": ...}` for each of its images, then `{"file": ...}`, the file's `FileReport`. In the app, `ImportWriter`
-stores them. The process itself uses `TaskProgress`, which exports and backups have too, and `KnownChats`, to leave out
-chats that the store already has.
+The transfer process (`transfer_process.py`) reads a file and sends frames, which are JSON objects: `{"chat": ...}` for
+each chat, `{"image": ...}` for each of its images, then `{"file": ...}`, the file's `FileReport`. In the app,
+`ImportWriter` stores them. The process itself uses `TaskProgress`, which exports and backups have too, and
+`KnownChats`, to leave out chats that the store already has.
 """
 
 import hashlib

@@ -149,7 +149,8 @@ class PartsReader:
            the answer (`plain`), it is returned as it comes, blanks too.
         2. Where no marker is near and none may begin at the end, all of the text is one more piece.
         3. Otherwise the markers in the settled text are read for good, and those behind it on a copy of the scan. What
-           may be the beginning of a marker at the end is left out. Each part gives what was not returned before.
+           may be the beginning of a marker at the end is left out. Each part gives what was not returned before: a part
+           that an earlier copy has closed comes again, and gives nothing, as all of it was returned.
 
         Args:
             text: The text.
@@ -195,8 +196,14 @@ class PartsReader:
     def _add(self, pieces: list[Piece], text: str, part: ReplyPart, *, is_last: bool = False) -> None:
         """Add pieces of what is new of a part; text between two parts is the marker of the second one.
 
-        First the marker, with the blanks behind it, if nothing of the part's own text was returned yet. Then the text:
-        up to where a call begins, and without the blanks at its end where these may belong to the next marker.
+        First the marker, if nothing of the part's own text was returned yet, and then the text, up to where a call
+        begins. Blanks are divided as `Thoughts.thought` and `Thoughts.answer` do it:
+        - Blanks behind a marker belong to it before a thought, and before the first text of the answer. They are text
+          of the answer where it goes on behind a later marker, and at the very beginning of the reply.
+        - Blanks at the end of the text are held back where a marker or a call may follow (the last part), at the end of
+          a thought, before a call, and where the answer has nothing but blanks so far. They come with later
+          text, as part of the next marker or of the answer. A part of the answer that a marker has ended returns them
+          at once.
         """
         start = part.start
         end = part.end
@@ -204,7 +211,6 @@ class PartsReader:
         if start >= self._given or not self._in_text:
             first = max(start, self._given)
             blanks = len(text[first:end]) - len(text[first:end].lstrip())
-            # Blanks behind a marker belong to it.
             if inside or (start > 0 and not self._has_answer):
                 first += blanks
             self._give(pieces, text[self._given : first], inside, is_mark=True)

@@ -4,8 +4,8 @@ A cell is one setting, as `BenchPlan.all_cells` numbers them: first the baseline
 
 A machine's speed drifts with heat and other load, so times are compared only within a turn: one prompt in one trial,
 each cell once, starting with another cell in each turn. Before the first turn the model is in memory, and every cell
-has written a few tokens. Where a reply differs from plain decoding, the runner measures how close the scores of the two
-tokens were there.
+has written a few tokens. Where a reply, other than mlx-lm's, differs from plain decoding, the runner measures how close
+the scores of the two tokens were there.
 """
 
 import math
@@ -187,14 +187,14 @@ class InterleavedRunner(Iterator[BenchEvent]):
         if plan.mlx_lm:
             entries += [(MLX_LM, index) for index in baselines]
         turns = [(trial, prompt) for trial in range(plan.trials) for prompt in range(len(plan.prompts))]
-        # Turns that an earlier start has not stored. All baselines of a precision run in one turn, so the first one is
-        # looked up for all.
-        unmeasured = [turn for turn in turns if (baselines[0], turn[1], turn[0]) not in plan.finished]
+        # Turns that an earlier start has not stored. `finished` names a turn as `BenchRun.turn` does: baseline, prompt,
+        # trial. All baselines of a precision run in one turn, so the first one is looked up for all.
+        unmeasured = [(trial, prompt) for trial, prompt in turns if (baselines[0], prompt, trial) not in plan.finished]
         self._total -= len(not_run) * len(turns) + len(entries) * (len(turns) - len(unmeasured))
         for trial, prompt in unmeasured:
             if self._cancelled.is_set():
                 return
-            # Another cell begins each turn.
+            # Another cell begins each turn. `plan.turn` is no turn, but a number that shifts all these beginnings.
             first = (trial * len(plan.prompts) + prompt + plan.turn) % len(entries)
             yield from self._take_turns(session, [*entries[first:], *entries[:first]], prompt, trial)
 
@@ -269,7 +269,11 @@ class InterleavedRunner(Iterator[BenchEvent]):
         return replace(BLANK, cell=index, prompt=prompt, group=group, trial=trial, baseline=baseline, dtype=dtype)
 
     def _compared(self, model: LoadedModel, runs: Sequence[BenchRun]) -> Iterator[BenchRun]:
-        """Yield the runs of a turn with their differences; runs without plain decoding in the turn are dropped."""
+        """Yield the runs of a turn with their differences; runs without plain decoding in the turn are dropped.
+
+        Two kinds of run get no difference: plain decoding itself, and mlx-lm, which samples by its own rule and is
+        there for its speed alone.
+        """
         plain = {run.cell: run for run in runs if run.cell == run.baseline}
         for run in runs:
             if run.baseline not in plain:

@@ -42,7 +42,8 @@ _WORD = re.compile(rf"{NUMBER.pattern}|true|false|null")
 # Of tagged forms: a value's wrapper, and the attribute with a name.
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.DOTALL)
 _NAMED = r"""\s++name\s*+=\s*+(?P<quote>["']?)(?P<name>[^"'<>]++)(?P=quote)"""
-# Of Kimi K3: what begins a call, and a call whose arguments are one JSON object.
+# Of Kimi K3: what begins a call, `<|open|>call tool="add"<|sep|>`, and a call whose arguments are one JSON object:
+# `<|open|>json<|sep|>{"a": 1}<|close|>json<|sep|><|close|>call<|sep|>` behind that beginning.
 _KIMI_HEAD = r'<\|open\|>call\s(?:(?!\btool=")[^<])*+\btool="(?P<name>[^"<]++)"[^<]*+<\|sep\|>'
 
 _KIMI_JSON = re.compile(
@@ -340,6 +341,9 @@ def _python_json(node: ast.expr, source: str, back: Callable[[str], str]) -> str
     if NUMBER.fullmatch(number) is None:
         raise ValueError("no literal")
     return number
+
+
+# Tags
 
 
 @dataclass(frozen=True, slots=True)

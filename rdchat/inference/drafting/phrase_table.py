@@ -26,7 +26,8 @@ LONGEST_RUN = 4
 _MIN_COUNT = 3
 # Followers of a run that are kept, the most frequent ones.
 _MAX_FOLLOWERS = 8
-# Odd, so that multiplying by it modulo 2**32 can be undone; the golden ratio's fraction.
+# Of the hash that is a run's key; about 2**32 times the golden ratio's fraction. It is odd, so that no two numbers have
+# the same product with it modulo 2**32.
 _FACTOR = 0x9E3779B1
 _MASK = 0xFFFFFFFF
 # Cells before the columns: the checksum of all that follows, and the numbers of runs and of followers.
@@ -37,6 +38,10 @@ type Cells = npt.NDArray[np.uint32]
 
 def count_phrases(texts: Iterable[tuple[Sequence[int], int]]) -> Cells:
     """Count what followed each run; returns the contents of a table's file.
+
+    A run's key is a 32-bit hash of its tokens, and runs of all lengths are listed together. Two runs that have the same
+    key by chance share one entry, with the counts of both. That may make a draft worse, but never changes a reply, as
+    the target checks every draft.
 
     Args:
         texts: Token ids of each text, and the index of its first token that counts as a follower; runs may begin
@@ -51,7 +56,7 @@ def count_phrases(texts: Iterable[tuple[Sequence[int], int]]) -> Cells:
     pairs = []
     keys = np.zeros(len(tokens), np.uint32)
     for length in range(1, LONGEST_RUN + 1):
-        # The run of this length that ends at each token, from the one a token shorter that ends before it.
+        # The key of the run of this length that ends at each token, from that of the run a token shorter before it.
         keys = (np.concatenate([np.zeros(1, np.uint32), keys[:-1]]) + tokens + np.uint32(1)) * np.uint32(_FACTOR)
         # A run of this length fits between the text's beginning and the follower, so no run crosses two texts.
         is_pair = follows[1:] & (offsets[1:] >= length)

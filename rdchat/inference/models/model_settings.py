@@ -159,6 +159,8 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     parts = mlx_lm_utils._decode_tagged_floats(cached_fact("settings", folder, lambda: process.settings(config)))
     values = parts[-1]["values"] or text_config(config)
     defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
+    # `values` are those of the text part. The top level gets the values of the whole, and those of the text part only
+    # where the whole has no such setting. Without a text part both are the same.
     settings = filled_config(config, {**values, **parts[0]["values"]}, defaults)
     if isinstance(nested, dict) or len(parts) > 1:
         # The module chooses the class for the arguments of its text part by itself, so that their defaults are not
@@ -182,10 +184,14 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
 
 
 def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
-    """Return whether the output rows are the input rows: some are compared first, and the outcome is kept.
+    """Return `tie_word_embeddings` as it should be: whether the output rows are the input rows.
 
-    As in transformers, rows in the files count, whatever the configuration says. Where the names of the input rows are
-    unknown, nothing is returned.
+    As in transformers, output rows of their own in the files are used, even if the configuration says true:
+    1. If the configuration says false, in itself or its text part, and true in neither, it is false. The files are not
+       looked at.
+    2. If the names of the input rows are unknown, nothing is returned, and the configuration stays as it is.
+    3. If the files have no output rows, it is true.
+    4. Otherwise it is true if both tables have the same numbers. They are compared once, and the outcome is kept.
     """
     key = "tie_word_embeddings"
     stated = [part.get(key) for part in (config, text_config(config))]

@@ -79,6 +79,7 @@ def _results_as_text(results: Sequence[ChatMessage]) -> ChatMessage:
         text += f"\n{opening}\n"
         for start, end in result.text_ranges:
             text += _escaped(result.content[start:end])
+            # One less, as the line feed at the beginning is left out in the end.
             offsets.append(len(text) - 1)
         # No image stands behind the last text.
         offsets.pop()

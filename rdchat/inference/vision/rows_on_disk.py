@@ -40,12 +40,13 @@ def read_rows(keep: CacheFolder, key: str, shape: tuple[int, int], number: int) 
         keep: The chat's.
         key: Hash of all that decides the rows, but for the programs.
         shape: Of each array.
-        number: Of arrays.
+        number: Of arrays: the image's rows, and one more for each layer that gets features of its own.
     """
     path = _path(keep, key)
     count = number * shape[0] * shape[1]
     try:
         raw = read_bytes(path, max_size=4 * count + _MAX_HEADER_BYTES)
+        # The folder's time is that of its last use: `make_room` deletes the oldest first.
         os.utime(path.parent)
     except (ModelError, OSError):
         return None

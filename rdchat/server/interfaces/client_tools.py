@@ -99,6 +99,7 @@ def _custom(given: Fields, namespace: str) -> Mapping[str, Any]:
     """Read a custom tool; the form of its input, which may be a grammar, becomes a part of its description."""
     custom = _part_or_itself(given, "custom")
     form = custom.part("format")
+    # The value is not used; a field that was read is not reported to the client as ignored (`Fields.unread`).
     form.raw_value("type")
     form = _part_or_itself(form, "grammar")
     rule = form.read_text("definition", "")
@@ -163,6 +164,7 @@ def read_shape(given: Fields) -> AnswerShape | None:
         schema = named.raw_value("schema")
         if schema is None:
             raise wrong(given.field_name("json_schema"), "must have a schema.")
+        # Not used either, and not to be reported as ignored.
         for label in ("name", "description"):
             named.raw_value(label)
         return _schema_shape(schema, named.field_name("schema"), strict=named.flag("strict"))
@@ -172,7 +174,11 @@ def read_shape(given: Fields) -> AnswerShape | None:
 
 
 def _schema_shape(schema: Any, field: str, *, strict: bool) -> AnswerShape:
-    """Return the shape of JSON that fits a schema; unless `strict`, what no grammar enforces is left out of it."""
+    """Return the shape of JSON that fits a schema; unless `strict`, what no grammar enforces is left out of it.
+
+    If something is left out, the finished answer is checked with the full schema. `AnswerShape.unenforced` has such
+    schemas by the name of a tool; the empty name stands for an answer that is no call: `{"": {"type": "object", ...}}`.
+    """
     if not isinstance(schema, dict) or is_nested_deeper(schema, MAX_NESTED):
         return _shape(ShapeKind.SCHEMA, json.dumps(schema), field)  # Raises the error that says why not
     schemas = JoinedSchemas()

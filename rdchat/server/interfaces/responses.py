@@ -296,6 +296,7 @@ class Responses(OpenAIInterface):
             fields.ignored.append("store")
         reasoning = fields.part("reasoning")
         text = fields.part("text")
+        # Not used; a field that was read is not reported as ignored.
         reasoning.read_text("summary", "")
         limit = reasoning.read_integer("max_tokens", 0, MAX_TOKENS)
         if limit is not None:
@@ -360,6 +361,7 @@ def _joined(reply: Sequence[ChatMessage], ignored: list[str]) -> Iterator[ChatMe
 def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | None:
     """Return an item of `input` as a message; None for one of OpenAI's own tools, which counts as ignored."""
     kind = item.read_text("type", "message")
+    # Not used; a field that was read is not reported as ignored.
     for name in ("id", "status"):
         item.raw_value(name)
     match kind:

@@ -74,10 +74,15 @@ class _Run:
 class ToolCalls(QObject):
     """Runs the calls of replies. Which of them wait follows from the messages, so it is the same after a restart.
 
-    A call of a path's last reply waits if it has neither a refusal nor a result. A result is a message of its own:
-    `STREAMING` while the tool runs, `FAILED` where the person refused it or it failed, and `INTERRUPTED` where it was
-    stopped or rdchat ended; then nothing goes on by itself. As soon as all calls have other results, the model answers.
-    It answers refusals too, but not twice in a row, and not those of a reply that had no tools.
+    A refusal is the reason why a call cannot be run at all (`ToolCall.refusal`). A call that the person declines has
+    none, but a result. So a call of a path's last reply waits if it has neither a refusal nor a result.
+
+    A result is a message of its own: `STREAMING` while the tool runs, `FAILED` where the person declined the call or it
+    failed, and `INTERRUPTED` where it was stopped or rdchat ended; then nothing goes on by itself. As soon as all calls
+    have other results, the model answers.
+
+    If all calls of a reply have refusals, the model answers these at once. There are two exceptions: the previous reply
+    with calls had only refusals too, or this reply had no tools at all (`NO_TOOLS`).
 
     Args:
         store: The conversations.
@@ -164,13 +169,13 @@ class ToolCalls(QObject):
     # Commands of the person
 
     def decide(self, call: ToolCall, scope: Scope | None, tool: ToolDefinition | None = None) -> None:
-        """Run or refuse a call of the open chat, unless it does not wait any more.
+        """Run a call of the open chat, or decline it, unless it does not wait any more.
 
         With a larger scope, the other calls that wait and are approved by it are run too.
 
         Args:
             call: The call.
-            scope: How far an approval goes; `ALWAYS` counts as `ONCE` where the tool writes or is remote. None refuses
+            scope: How far an approval goes; `ALWAYS` counts as `ONCE` where the tool writes or is remote. None declines
                 the call: its result says that the person did not run it.
             tool: The tool as the person saw it, which alone may run. If it is another one, or None, the call waits on,
                 and the chat's servers start.
@@ -276,7 +281,7 @@ class ToolCalls(QObject):
     def _begin(
         self, conversation: Conversation, results: Sequence[Message], calls: Mapping[ToolCall, ToolDefinition | None]
     ) -> None:
-        """Run calls whose empty results are stored, each with the tool that may run; one without is refused."""
+        """Run calls whose empty results are stored, each with the tool that may run; one without was declined."""
         for result in results:
             self._runs[result.id] = _Run(self._replies.recorder.begin_reply(result, ChatPrompt((), ""), conversation))
         self._replies.state_changed.emit()

@@ -91,9 +91,9 @@ _CHATS = (
 _LITTLE_TOKENS = 20_000
 _LITTLE = "This is too little for a useful drafter. Choose more."
 _LATER = "The time left is shown once training has begun."
-# A training takes, for each token of answers, the time of so many tokens of a plain reply: from learning alone, where
-# rdchat ships the answers, to writing them too. The comparison at the end takes that of `_MEASURED_TOKENS` more.
-# Measured with the default model, on two CPU cores.
+# A training takes, for each token of answers, the time of so many tokens of a plain reply: the shortest where rdchat
+# ships the answers and the drafter only learns from them, the longest where the model writes them first. The comparison
+# at the end takes the time of `_MEASURED_TOKENS` more. Measured with the default model, on two CPU cores.
 _SHORTEST = 0.25
 _LONGEST = 1.5
 _MEASURED_TOKENS = 5000

@@ -85,6 +85,8 @@ def assistant_config(checkpoint: Checkpoint, _depth: int | None) -> AssistantCon
 def _load(checkpoint: Checkpoint, config: AssistantConfig, model: LoadedModel) -> Head:
     """Read an assistant; see `Layout`."""
     names = _stored_names(checkpoint, config)
+    # This checks that all numbers are finite. Of its result, only the tokens by cluster are used; `weights` reads the
+    # other tensors anew when the network is loaded. A checkpoint without clusters has no `_ORDER`, which is left out.
     tensors = checkpoint.read_tensors([*names.values(), _ORDER])
     clusters = None
     if config.clusters:
@@ -97,6 +99,7 @@ def _load(checkpoint: Checkpoint, config: AssistantConfig, model: LoadedModel) -
         stored = checkpoint.lazy(list(names.values()))
         return {name: stored[published] for name, published in names.items()}
 
+    # None: every token of the vocabulary can be drafted.
     head = BoundAssistant(config, weights, None, model, stored_bits(checkpoint))
     head.clusters = clusters
     return head

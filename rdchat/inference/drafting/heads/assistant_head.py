@@ -160,6 +160,7 @@ class BoundAssistant(BoundNetwork):
     Args:
         config: Its sizes.
         weights: Returns the weights by name; lazy from a file.
+        vocabulary: None, as it can draft every token.
         model: The target.
         bits: See `BoundNetwork`.
 
