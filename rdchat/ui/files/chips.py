@@ -389,8 +389,9 @@ class SentFiles(ChipRow):
         """Mark the images that the model does not get, by their digests."""
         self._left_out = digests
         for chip in self.chips:
-            if isinstance(chip, ImageTile):
-                chip.mark_left_out(chip.digest in digests)
+            # The tokens are counted at every pause in typing, so an image whose mark stays is not drawn again.
+            if isinstance(chip, ImageTile) and chip.left_out != (chip.digest in digests):
+                chip.mark_left_out(not chip.left_out)
 
     def arrange(self, width: int) -> int:
         """Arrange the chips within a width; return the height they take with the gap below."""

@@ -319,6 +319,11 @@ def test_the_images_that_are_too_many_are_marked(
     qtbot.waitUntil(lambda: not line.isVisible() and not any(tile.left_out for tile in tiles(sent)))
 
 
+def test_images_whose_mark_stays_are_not_drawn_again(sent: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageTile, "update", lambda tile: pytest.fail(f"{tile} is drawn"))
+    sent.conversation.transcript.mark_left_out({})
+
+
 def editor_of(window: MainWindow) -> MessageEditor:
     (message,) = window.conversation.transcript.findChildren(PersonMessage)
     return message.edit()
