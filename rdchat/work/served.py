@@ -7,7 +7,6 @@ same messages: four bytes of length, big-endian, then a JSON object. The parent 
 `"error"` or `"cancelled"` in place of the result.
 """
 
-import asyncio
 import json
 import logging
 import os
@@ -199,6 +198,8 @@ async def serve_together(
         grace_s: See `ParentLink`.
         logs: See `ParentLink`.
     """
+    import asyncio  # noqa: PLC0415  slow to import
+
     link = ParentLink(grace_s, logs=logs)
     loop = asyncio.get_running_loop()
     parent_ended = asyncio.Event()
@@ -225,6 +226,8 @@ async def serve_together(
 
 
 async def _answer_task(job: Job[Any], message: Message, call: Callable[..., Awaitable[Any]]) -> None:
+    import asyncio  # noqa: PLC0415
+
     try:
         outcome = await call(job, **message["arguments"])
     except asyncio.CancelledError:

@@ -163,6 +163,12 @@ def test_what_files_bring_about_is_never_unexpected(
     console.refuses(["models", "list"], words, 1)
 
 
+def test_a_command_does_not_wait_for_the_event_loop_of_tools() -> None:
+    code = "import sys, rdchat.cli; print('asyncio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
+
+
 CODE = """
 import json, sys
 from contextlib import suppress
