@@ -16,9 +16,8 @@ from rdchat import host, paths
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Notice, Project, is_temporary
 from rdchat.chat.presets import STARTER_PROMPTS, LongChats, Preset, SavedPrompt
-from rdchat.chat.storage import set_aside
 from rdchat.errors import file_error
-from rdchat.files import atomic_file, from_plain, json_or_none
+from rdchat.files import atomic_file, from_plain, json_or_none, set_aside
 from rdchat.inference.api import (
     AnswerShape,
     DraftSettings,

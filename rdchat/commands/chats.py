@@ -14,7 +14,6 @@ from rdchat.chat.settings import stored_settings
 from rdchat.chat.storage import (
     COMPANIONS,
     NOT_DELETED,
-    companion,
     matching_chats,
     reading,
     rows_of,
@@ -26,7 +25,7 @@ from rdchat.chat.transfer.exporting import date_text, export_chats
 from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, print_result, table
 from rdchat.errors import InvalidSettingError, one_line
-from rdchat.files import FileLock, from_plain, make_folder
+from rdchat.files import FileLock, companion, from_plain, make_folder
 from rdchat.inference.api import LoadProgress
 from rdchat.wording import counted, size_text
 from rdchat.work import Job

@@ -3,7 +3,7 @@
 `atomic_file` and `build_folder` write under another name and rename at the end. A process that dies at any moment, by
 SIGKILL or a power cut, leaves nothing that looks finished. What it leaves is removed later, which is safe because the
 system releases a `FileLock` with its process; temporary folders hold one for that. `cache_folders` removes what
-`write_unflushed` leaves.
+`write_unflushed` leaves. `set_aside` renames a file that is damaged, with its companions.
 """
 
 import fcntl
@@ -17,6 +17,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -340,3 +342,47 @@ def remove_abandoned() -> None:
         with suppress(StorageError), FileLock(lock):
             shutil.rmtree(lock.with_name(_FILES), ignore_errors=True)
             shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
+    """Rename `path` to `STEM-LABEL-DATE-TIME.SUFFIX` in its folder.
+
+    Args:
+        path: The file.
+        label: What is wrong with it, in one word, such as `damaged`.
+        companions: Endings of its companion files, such as `-wal` for `chats.db-wal`; they are moved too.
+
+    Returns:
+        Its new path.
+
+    Raises:
+        StorageError: If it cannot be renamed; then nothing was moved.
+    """
+    target = _free_name(path, label, companions)
+    # The file itself comes last: if the process dies in between, the next start moves the rest.
+    moves = [(companion(path, ending), companion(target, ending)) for ending in (*companions, "")]
+    done: list[tuple[Path, Path]] = []
+    try:
+        for source, destination in moves:
+            if source.exists():
+                source.rename(destination)
+                done.append((source, destination))
+    except OSError as error:
+        for source, destination in done:
+            destination.rename(source)
+        what = f"{path} is {label}, and rdchat cannot move it"
+        raise file_error(error, what, "Move or rename the file yourself, then start again.") from error
+    return target
+
+
+def _free_name(path: Path, label: str, companions: tuple[str, ...]) -> Path:
+    """Return the first path for `set_aside` at which there is nothing, companions included."""
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    again = chain([""], (f"-{number}" for number in count(2)))
+    targets = (path.with_name(f"{path.stem}-{label}-{stamp}{each}{path.suffix}") for each in again)
+    return next(each for each in targets if not any(companion(each, end).exists() for end in (*companions, "")))
+
+
+def companion(path: Path, ending: str) -> Path:
+    """Return the path of a companion file, such as `chats.db-wal`."""
+    return path.with_name(path.name + ending)

@@ -60,6 +60,18 @@ _KINDS = {
 # Files in these folders look regular, and some never end.
 _KERNEL = (("proc",), ("sys",))
 REFETCH_HINT = "Download or convert the model again."
+TEMPLATES = "additional_chat_templates/"
+"""The one folder of a repository whose files are downloaded too."""
+# Further ones are *.json and *.tiktoken.
+TOKENIZER_FILES = (
+    "chat_template.jinja",
+    "merges.txt",
+    "spiece.model",
+    "tiktoken.model",
+    "tokenizer.model",
+    "tokenizer.model.v3",
+    "vocab.txt",
+)
 
 
 def max_bytes(path: Path) -> int | None:

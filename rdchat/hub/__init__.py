@@ -27,8 +27,6 @@ from rdchat.hub.endpoint import (
 from rdchat.hub.hub_model import HubModel, PublishedKind, SortBy
 from rdchat.hub.known_files import (
     PACKED_HINT,
-    TEMPLATES,
-    TOKENIZER_FILES,
     HubFile,
     RepositoryFiles,
     check_names,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rdchat.files import max_bytes, opened
+from rdchat.files import TEMPLATES, TOKENIZER_FILES, max_bytes, opened
 from rdchat.hub.endpoint import HubError
 from rdchat.wording import size_text
 
@@ -20,8 +20,6 @@ from rdchat.wording import size_text
 _SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|\ud800-\udfff]{1,200}")
 # The limit of file systems, in bytes of UTF-8.
 _LONGEST_NAME = 255
-TEMPLATES = "additional_chat_templates/"
-"""The one folder of a repository whose files are downloaded too."""
 _REVISION = re.compile(r"[A-Za-z0-9_][\w.+-]{0,99}(/[A-Za-z0-9_][\w.+-]{0,99}){0,5}", re.ASCII)
 _REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -54,16 +52,6 @@ PACKED_HINT = "Choose an MLX version of it, or convert the original, unquantised
 MAX_FILE_BYTES = 2**50
 """A file for which the hub names more bytes is refused."""
 _MAX_DOCUMENT_BYTES = 2**24
-# Further tokenizer files are *.json and *.tiktoken.
-TOKENIZER_FILES = (
-    "chat_template.jinja",
-    "merges.txt",
-    "spiece.model",
-    "tiktoken.model",
-    "tokenizer.model",
-    "tokenizer.model.v3",
-    "vocab.txt",
-)
 _DOCUMENT = re.compile(r"(README\.md|(LICEN[CS]E|NOTICE|USE_POLICY|COPYING)[\w.-]{0,40})", re.IGNORECASE | re.ASCII)
 # Endings of code and of pickles, which are code too; a name may be that of a document but for these.
 _CODE = re.compile(r"\.(py|pyc|so|dylib|sh|pkl|pickle|pt|pth|bin)$", re.IGNORECASE)

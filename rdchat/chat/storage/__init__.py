@@ -10,11 +10,9 @@ from rdchat.chat.storage.file_check import (
     LONGEST_VALUE,
     WRITE_CHECK,
     address_to_read,
-    companion,
     copy_database,
     harden,
     is_special,
-    set_aside,
     why_unusable,
 )
 from rdchat.chat.storage.message_tree import (

@@ -19,19 +19,18 @@ from rdchat.chat.storage.file_check import (
     COMPANIONS,
     LONGEST_VALUE,
     MIGRATIONS,
-    companion,
     harden,
     has_schema,
     is_special,
     migrate,
     primary_code,
     schema_version,
-    set_aside,
     trust,
     why_unusable,
 )
 from rdchat.chat.storage.search_text import index_text
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error
+from rdchat.files import companion, set_aside
 
 type Rows = Callable[..., list[tuple[Any, ...]]]
 """Runs a statement with its parameters and returns all rows."""

@@ -22,9 +22,9 @@ from rdchat.chat.storage.connections import (
     open_to_write,
     storage_errors,
 )
-from rdchat.chat.storage.file_check import companion, file_id, restore_file
+from rdchat.chat.storage.file_check import file_id, restore_file
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_errors
-from rdchat.files import FileLock, private_folder
+from rdchat.files import FileLock, companion, private_folder
 from rdchat.work import Job, SerialThread, outcome_of
 
 # Bulk work (`Database.run_bulk`) commits after this time, even if no command waits.

@@ -8,15 +8,12 @@ import sqlite3
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from functools import cache
 from importlib import resources
-from itertools import chain, count
 from pathlib import Path
 
 from rdchat.chat.conversation import LARGEST_ID, Notice
-from rdchat.errors import file_error
-from rdchat.files import flush_to_disk
+from rdchat.files import companion, flush_to_disk, set_aside
 
 APPLICATION_ID = 0x52444331
 """"RDC1" identifies rdchat's databases, but not those of its development before 0.1.0."""
@@ -196,50 +193,6 @@ def _is_sound(connection: sqlite3.Connection) -> bool:
     for statement in _READ_AT_EVERY_START:
         connection.execute(statement).fetchall()
     return not connection.execute(_NUMBERS_OUT_OF_RANGE).fetchone()[0]
-
-
-def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
-    """Rename `path` to `STEM-LABEL-DATE-TIME.SUFFIX` in its folder.
-
-    Args:
-        path: The file.
-        label: What is wrong with it, in one word, such as `damaged`.
-        companions: Endings of its companion files, such as `-wal` for `chats.db-wal`; they are moved too.
-
-    Returns:
-        Its new path.
-
-    Raises:
-        StorageError: If it cannot be renamed; then nothing was moved.
-    """
-    target = _free_name(path, label, companions)
-    # The file itself comes last: if the process dies in between, the next start moves the rest.
-    moves = [(companion(path, ending), companion(target, ending)) for ending in (*companions, "")]
-    done: list[tuple[Path, Path]] = []
-    try:
-        for source, destination in moves:
-            if source.exists():
-                source.rename(destination)
-                done.append((source, destination))
-    except OSError as error:
-        for source, destination in done:
-            destination.rename(source)
-        what = f"{path} is {label}, and rdchat cannot move it"
-        raise file_error(error, what, "Move or rename the file yourself, then start again.") from error
-    return target
-
-
-def _free_name(path: Path, label: str, companions: tuple[str, ...]) -> Path:
-    """Return the first path for `set_aside` at which there is nothing, companions included."""
-    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    again = chain([""], (f"-{number}" for number in count(2)))
-    targets = (path.with_name(f"{path.stem}-{label}-{stamp}{each}{path.suffix}") for each in again)
-    return next(each for each in targets if not any(companion(each, end).exists() for end in (*companions, "")))
-
-
-def companion(path: Path, ending: str) -> Path:
-    """Return the path of a companion file, such as `chats.db-wal`."""
-    return path.with_name(path.name + ending)
 
 
 def file_id(path: Path) -> tuple[int, int] | None:

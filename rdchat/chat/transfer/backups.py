@@ -35,19 +35,17 @@ from rdchat.chat.reply_tokens import ALL
 from rdchat.chat.storage import (
     COMPANIONS,
     address_to_read,
-    companion,
     copy_database,
     harden,
     is_special,
     reading,
-    set_aside,
     why_unusable,
 )
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import TaskProgress
 from rdchat.chat.transfer.foreign_chats import date
 from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
-from rdchat.files import FileLock, atomic_file, flush_to_disk, from_plain, json_or_none, opened
+from rdchat.files import FileLock, atomic_file, companion, flush_to_disk, from_plain, json_or_none, opened, set_aside
 from rdchat.work import Job
 
 FORMAT = "rdchat backup"

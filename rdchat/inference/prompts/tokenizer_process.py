@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError, ShapeRefusedError
-from rdchat.files import check_file, opened, read_bytes, read_errors, read_object, read_text
-from rdchat.hub import TEMPLATES, TOKENIZER_FILES
+from rdchat.files import TEMPLATES, TOKENIZER_FILES, check_file, opened, read_bytes, read_errors, read_object, read_text
 from rdchat.inference.api import SHAPE_HINT, AnswerShape, ThinkingChoice
 from rdchat.inference.prompts.encoding import LENGTH_HINT, Marks
 from rdchat.work import ChildEndedError, ChildError, ChildProcess, FrameError, Limits
