@@ -195,13 +195,13 @@ def run_streaming(app: Meter, theme: Theme, tokens: list[str]) -> Smoothness:
         nonlocal fed
         due = min(len(tokens), round((time.perf_counter() - started) * TOKENS_PER_SECOND))
         mark = Mark()
-        view.messages.put(replace(reply, text="".join(tokens[:due])))
+        view.messages.update_message(replace(reply, text="".join(tokens[:due])))
         view.append_text(reply.id, "".join(tokens[fed:due]))
         fed = due
         if fed == len(tokens):
             feed.stop()
             end = replace(reply, text="".join(tokens), status=MessageStatus.COMPLETE, finish_reason=FinishReason.EOS)
-            view.messages.put(end)
+            view.messages.update_message(end)
             view.update_message(end)
             QTimer.singleShot(300, loop.quit)
         app.add(mark)
