@@ -431,4 +431,5 @@ def test_tensors_are_told_by_their_names(name: str, expected: bool) -> None:
     assert is_mtp(name, CONFIG) is expected
     assert is_mtp(name, {"text_config": CONFIG}) is expected
     copies = ("lm_head.weight", "mtp.embed_tokens.weight")
+    assert is_mtp(name, {"num_hidden_layers": 0}) is (expected or name.startswith("model.layers."))
     assert is_mtp(name, {"model_type": "qwen3_5_mtp"}) is (name not in copies)

@@ -202,7 +202,8 @@ def kv_values_per_token(config: Mapping[str, Any]) -> int:
         layers *= 2
     heads = first_int(text, *HEAD_KEYS)
     width = first_int(text, *WIDTH_KEYS)
-    usual_head_dim = width // max(heads, 1)
+    # Without heads nothing is known, so nothing is counted.
+    usual_head_dim = width // heads if heads else 0
     if latent := first_int(text, "kv_lora_rank"):
         rope = first_int(text, "qk_rope_head_dim")
         if family in _FULL_KEYS:
@@ -436,5 +437,6 @@ def is_mtp(name: str, config: Mapping[str, Any]) -> bool:
     if _MTP_PART.search(name) or is_bare(config):
         return True
     numbered = _LAYER.match(name)
-    layers = first_int(text_config(config), *LAYER_KEYS)
-    return numbered is not None and 0 < layers <= int(numbered[1])
+    counts = (text_config(config).get(key) for key in LAYER_KEYS)
+    layers = next((count for count in counts if type(count) is int), None)
+    return numbered is not None and layers is not None and int(numbered[1]) >= layers

@@ -187,7 +187,12 @@ class OpenChat(QObject):
         """Open a new chat with the options of this one and another system prompt, stored at once."""
         # Where it cannot be stored, a new chat with these options is open.
         self.conversation = replace(
-            self.conversation, id=NEW_CHAT.id, title=NEW_CHAT.title, system_prompt=system_prompt
+            self.conversation,
+            id=NEW_CHAT.id,
+            title=NEW_CHAT.title,
+            system_prompt=system_prompt,
+            pinned_at=None,
+            archived=False,
         )
         self.path = MessagePath()
         with self._storage.writing():

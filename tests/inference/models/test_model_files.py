@@ -200,8 +200,9 @@ def test_context_length_under_other_names(folder: Path, changes: dict[str, Any],
     [
         ({"n_layer": 12, "n_head": 12, "n_embd": 768}, 2 * 12 * 768),
         ({"num_hidden_layers": 4, "kv_lora_rank": 512, "qk_rope_head_dim": "some"}, 4 * 512),
+        ({"num_hidden_layers": 4, "hidden_size": 4096, "num_key_value_heads": 8}, 0),
     ],
-    ids=["gpt2", "nonsense"],
+    ids=["gpt2", "nonsense", "without heads"],
 )
 def test_cache_size_of_other_families(config: dict[str, Any], values: int) -> None:
     assert kv_values_per_token(config) == values
