@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.errors import ModelError, StorageLockedError
+from rdchat.errors import ModelError, StorageError, StorageLockedError
 from rdchat.files import FileLock, make_folder, opened, readable_entries
 from rdchat.hub.endpoint import hub_path
 from rdchat.hub.known_files import HubFile, RepositoryFiles, is_commit, is_digest, is_repository, is_revision
@@ -23,6 +23,7 @@ STAGING = "snapshot-"
 # A reference holds a hash of 40 letters; no more bytes than these are read.
 _COMMIT_BYTES = 200
 _LOCK_RETRY_S = 0.05
+_LOCK_ATTEMPTS = 5
 
 
 def hub_cache() -> Path:
@@ -76,9 +77,10 @@ class CachedRepository:
             StorageError: If the folder cannot be written.
         """
         until = time.monotonic() + wait_s
+        failures = 0
         while True:
-            make_folder(self.work)
             try:
+                make_folder(self.work)
                 lock = FileLock(self.work / "lock")
             except StorageLockedError as error:
                 if time.monotonic() < until:
@@ -87,6 +89,12 @@ class CachedRepository:
                 raise StorageLockedError(
                     f"Another program is downloading {self.name}.", "Wait for it, or pause it there."
                 ) from error
+            except StorageError:
+                # The lock's last holder may have removed the folder meanwhile.
+                failures += 1
+                if failures == _LOCK_ATTEMPTS:
+                    raise
+                continue
             if lock.is_current():
                 break
             # The lock's last holder removed the folder.

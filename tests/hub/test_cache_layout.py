@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.hub import HubFile, cached_repositories, checksum, downloaded_repositories, is_safe_name
+from rdchat.files import make_folder
+from rdchat.hub import HubFile, cache_layout, cached_repositories, checksum, downloaded_repositories, is_safe_name
 from rdchat.hub.downloads.download_record import records_of, unfinished_downloads
 from rdchat.hub.verifying_and_deleting import NoTrashError, delete, plan_deletion, verify_cached, verify_folder
 from tests.grids import share
@@ -163,6 +164,22 @@ def test_what_a_lock_says_may_be_anything(hub: HubServer, said: str) -> None:
     (cached().work / "lock").write_text(said)
     with cached().locked():
         pass
+
+
+def test_a_lock_whose_folder_vanishes_meanwhile_is_made_anew(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever held it last removes the folder when a download has ended, at any moment."""
+    vanished = []
+
+    def make(folder: Path) -> None:
+        make_folder(folder)
+        if not vanished:
+            folder.rmdir()
+            vanished.append(folder)
+
+    monkeypatch.setattr(cache_layout, "make_folder", make)
+    with cached().locked():
+        assert vanished == [cached().work]
+        assert (cached().work / "lock").exists()
 
 
 def test_a_lock_that_is_a_pipe_waits_for_nobody(hub: HubServer) -> None:
