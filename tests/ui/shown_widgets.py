@@ -4,9 +4,12 @@ import time
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent, QKeySequence
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QWidget
+
+HOW = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+PLACE = QPointF(300, 300)
 
 
 def click_on(widget: QWidget, at: QPoint | None = None) -> None:
@@ -45,6 +48,29 @@ def answer_question(parent: QWidget, answer: str) -> str:
     return text
 
 
+class _ClosedByHand(QCloseEvent):
+    """What the window manager sends when the window's own button is pressed."""
+
+    def spontaneous(self) -> bool:
+        return True
+
+
+def close_by_hand(window: QWidget) -> bool:
+    """Press the button of a window's frame; return whether it closes."""
+    event = _ClosedByHand()
+    window.closeEvent(event)
+    return event.isAccepted()
+
+
+def turn_wheel(widget: QWidget, angle: QPoint, place: QPointF) -> bool:
+    """Turn the wheel over a widget; return whether the widget takes it."""
+    no_buttons = Qt.MouseButton.NoButton
+    no_phase = Qt.ScrollPhase.NoScrollPhase
+    event = QWheelEvent(place, widget.mapToGlobal(place), angle, angle, no_buttons, HOW[2], no_phase, False)
+    QApplication.sendEvent(widget, event)
+    return event.isAccepted()
+
+
 def choose_files(parent: QWidget, *paths: Path) -> None:
     """Choose files, or the file to write, in the dialog that is open."""
     dialog = shown_child(parent, QFileDialog)
@@ -53,10 +79,6 @@ def choose_files(parent: QWidget, *paths: Path) -> None:
         dialog.fileSelected.emit(str(paths[0]))
     else:
         dialog.filesSelected.emit([str(path) for path in paths])
-
-
-HOW = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-PLACE = QPointF(300, 300)
 
 
 def files_data(*paths: Path) -> QMimeData:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
-from PySide6.QtGui import QCloseEvent, QImage
-from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QPushButton
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, Message
@@ -30,6 +30,7 @@ from tests.grids import share
 from tests.services.bench_runs import bench_run
 from tests.ui.benchmark.conftest import Run
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import answer_question, choose_files, close_by_hand, shown_child
 
 EVENTS = (BenchProgress(1, 2, "Prompt lookup, 4 tokens, prompt 1 of 1", 65.0), bench_run(0, 20), bench_run(1, 10))
 
@@ -251,13 +252,6 @@ def test_no_benchmark_begins_while_a_model_is_loading(chat: Chat, bench: Benchma
     assert bench.start.isEnabled()
 
 
-class _ByHand(QCloseEvent):
-    """What the window manager sends when the window's own button is pressed."""
-
-    def spontaneous(self) -> bool:
-        return True
-
-
 def test_the_menu_opens_each_way_to_begin_and_quitting_asks_first(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     bench = window.windows.benchmark_window
     window.actions_.benchmark.trigger()
@@ -267,17 +261,16 @@ def test_the_menu_opens_each_way_to_begin_and_quitting_asks_first(qtbot: QtBot, 
     assert bench.race.isVisible()
     chat.engine.gate.shut()
     bench.start.click()
-    for quit_ in (window.actions_.quit.trigger, window.commands.close_front, lambda: window.closeEvent(_ByHand())):
+    for quit_ in (window.actions_.quit.trigger, window.commands.close_front, lambda: close_by_hand(window)):
         window.activateWindow()
         qtbot.waitUntil(lambda: QApplication.activeWindow() is window)
         quit_()
         assert window.isVisible()
-        (box,) = [box for box in bench.findChildren(QMessageBox) if box.isVisible()]
+        box = shown_child(bench, QMessageBox)
         assert box.text() == "Stop the benchmark and quit?"
         box.close()
     window.actions_.quit.trigger()
-    (box,) = [box for box in bench.findChildren(QMessageBox) if box.isVisible()]
-    next(button for button in box.findChildren(QPushButton) if button.text() == "Stop and Quit").click()
+    answer_question(bench, "Stop and Quit")
     assert not window.isVisible()
 
 
@@ -285,9 +278,7 @@ def test_the_question_goes_away_with_the_benchmark(qtbot: QtBot, chat: Chat, ben
     chat.engine.gate.shut()
     bench.start.click()
     bench.close()
-    box = bench.findChild(QMessageBox)
-    assert box is not None
-    with qtbot.waitSignal(box.finished):
+    with qtbot.waitSignal(shown_child(bench, QMessageBox).finished):
         chat.engine.gate.open()
 
 
@@ -327,10 +318,7 @@ def test_prompts_come_from_a_file(bench: BenchmarkWindow, tmp_path: Path) -> Non
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     form = bench.form
     next(button for button in form.findChildren(QPushButton) if "File" in button.text()).click()
-    dialog = form.findChild(QFileDialog)
-    assert dialog is not None
-    dialog.filesSelected.emit([str(tmp_path / "prompts.jsonl")])
-    dialog.close()
+    choose_files(form, tmp_path / "prompts.jsonl")
     assert form.source.currentText() == "prompts.jsonl (6)"
     assert len(form.plan().prompts) == 6
     form.limit.setValue(1)
@@ -343,20 +331,18 @@ def test_one_benchmark_runs_at_a_time(chat: Chat, bench: BenchmarkWindow, run: R
     chat.engine.gate.shut()
     bench.start.click()
     assert not bench.tabs.isEnabled()
-    for way in range(2):
-        bench.open_race("Who?")
-        assert bench.race.isVisible() == bool(way)
-        if not way:
-            run()
+    bench.open_race("Who?")
+    assert not bench.race.isVisible()
+    run()
+    bench.open_race("Who?")
+    assert bench.race.isVisible()
 
 
 def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
-    """The question goes away when the benchmark has ended."""
     chat.engine.gate.shut()
     bench.start.click()
     bench.close()
     assert bench.isVisible()
-    (box,) = bench.findChildren(QMessageBox)
-    with qtbot.waitSignal(chat.controller.benchmark.ended), qtbot.waitSignal(box.finished):
-        next(button for button in box.findChildren(QPushButton) if button.text() == "Stop and Close").click()
+    with qtbot.waitSignal(chat.controller.benchmark.ended):
+        answer_question(bench, "Stop and Close")
     assert not bench.isVisible()

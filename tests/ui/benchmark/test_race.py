@@ -5,16 +5,14 @@ import pytest
 from PySide6.QtCore import QPoint
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api import BenchPiece, BenchProgress, DraftOptions, DraftSettings, Mode, ModeOption
+from rdchat.inference.api import BenchPiece, DraftOptions, DraftSettings, Mode, ModeOption
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.benchmark.benchmark_window import BenchmarkWindow
 from rdchat.ui.benchmark.race import RaceView
 from rdchat.ui.window.main_window import MainWindow
-from tests.services.bench_runs import bench_run
+from tests.services.bench_runs import EVENTS, bench_run
 from tests.ui.benchmark.conftest import Run
 from tests.ui.conftest import Chat
-
-EVENTS = (BenchProgress(0, 2, "Off, prompt 1 of 1", label="Off"), bench_run(0, 20), bench_run(1, 10))
 
 
 @pytest.fixture

@@ -52,14 +52,9 @@ def of(*plots: Plot) -> Recorded:
     return drawing
 
 
-def areas(drawing: Recorded, *fills: str) -> list[tuple[float, float, str]]:
-    """Return left and right edge and colour of the areas of these colours."""
-    return [area for area in drawing.areas if area[2] in fills]
-
-
 def test_bars_end_at_their_medians_and_say_their_quartiles() -> None:
     drawing = of(BARS)
-    bars = areas(drawing, "faster", "slower")
+    bars = [area for area in drawing.areas if area[2] in ("faster", "slower")]
     assert [color for _, _, color in bars] == ["faster", "faster", "slower"]
     (left,) = {left for left, _, _ in bars}
     widths = [right - left for left, right, _ in bars]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt
-from PySide6.QtGui import QAction, QHelpEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QToolTip, QWidget
+from PySide6.QtGui import QAction, QHelpEvent
+from PySide6.QtWidgets import QApplication, QMenu, QToolTip
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api import (
@@ -27,6 +27,7 @@ from rdchat.ui.style import MODES
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import choose_files, turn_wheel
 
 
 def _choose(controls: DraftControls, mode: Mode) -> None:
@@ -158,7 +159,8 @@ def test_a_drafter_trained_in_a_terminal_is_found(qtbot: QtBot, chat: Chat, wind
     qtbot.waitUntil(controls.problem.isVisible)
     if looked == "mode":
         _choose(controls, Mode.LOOKUP)
-    _wait_for_answers(qtbot, chat)
+    with qtbot.waitSignal(chat.controller.drafting.changed):  # no other answer is still to come
+        chat.controller.drafting.refresh_options()
     _offer(chat, ModeOption(Mode.DRAFTER, True))
     if looked == "box":
         controls.mode.showPopup()
@@ -170,12 +172,6 @@ def test_a_drafter_trained_in_a_terminal_is_found(qtbot: QtBot, chat: Chat, wind
         assert isinstance(app, QApplication)
         app.applicationStateChanged.emit(Qt.ApplicationState.ApplicationActive)
     qtbot.waitUntil(lambda: not controls.problem.isVisible())
-
-
-def _wait_for_answers(qtbot: QtBot, chat: Chat) -> None:
-    """Wait until nothing that was asked before can be answered by what is offered next."""
-    with qtbot.waitSignal(chat.controller.drafting.changed):
-        chat.controller.drafting.refresh_options()
 
 
 @pytest.mark.parametrize("trees", [True, False])
@@ -216,10 +212,7 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     assert chat.controller.drafting.settings.draft_model == "/models/small"
     menu.aboutToShow.emit()
     menu.actions()[-1].trigger()
-    dialog = controls.findChild(QFileDialog)
-    assert dialog is not None
-    dialog.filesSelected.emit([str(tmp_path / "mine")])
-    dialog.close()
+    choose_files(controls, tmp_path / "mine")
     assert chat.controller.drafting.settings.draft_model == str(tmp_path / "mine")
     assert controls.draft_model.accessibleDescription() == str(tmp_path / "mine")
 
@@ -230,22 +223,8 @@ def test_the_wheel_scrolls_the_panel_and_changes_nothing(chat: Chat, controls: D
     before = chat.controller.drafting.settings
     for field in (controls.mode, controls.width_):
         field.clearFocus()
-        _turn_wheel(field)
+        turn_wheel(field, QPoint(0, 120), QPointF(5, 5))
     assert chat.controller.drafting.settings == before
-
-
-def _turn_wheel(field: QWidget) -> None:
-    event = QWheelEvent(
-        QPointF(5, 5),
-        QPointF(5, 5),
-        QPoint(),
-        QPoint(0, 120),
-        Qt.MouseButton.NoButton,
-        Qt.KeyboardModifier.NoModifier,
-        Qt.ScrollPhase.NoScrollPhase,
-        False,
-    )
-    QApplication.sendEvent(field, event)
 
 
 def test_the_menu_chooses_modes_and_shows_why_one_cannot_run(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -345,24 +324,6 @@ def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(
     chat.start()
     qtbot.waitUntil(lambda: bool(search.results))
     assert "org/eagle  ·  EAGLE-3" not in _entries(controls)
-    search.finish_work()
-
-
-def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot) -> None:
-    go_on = threading.Event()
-    about = []
-
-    def find(model: str) -> tuple[str, ...]:
-        about.append(model)
-        go_on.wait(60)
-        return (model,)
-
-    search = FolderSearch(find)
-    for model in ("a", "b", "c"):
-        search.search_folders(model)
-    go_on.set()
-    qtbot.waitUntil(lambda: search.results == ("c",))
-    assert about == ["a", "c"]
     search.finish_work()
 
 

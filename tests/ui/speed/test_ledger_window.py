@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
-from PySide6.QtWidgets import QFileDialog, QMessageBox
+from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, Message, MessagePath, MessageStatus
@@ -16,6 +16,7 @@ from rdchat.ui.speed.ledger_window import LedgerTree, LedgerWindow
 from rdchat.ui.style import Theme, formatting
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import choose_files, shown_child
 
 _ENTRIES = (
     LedgerEntry("prefill", "", 1, 50.0),
@@ -72,7 +73,7 @@ def test_new_figures_keep_what_is_selected(qtbot: QtBot, theme: Theme) -> None:
 @pytest.fixture
 def ledger(chat: Chat, window: MainWindow) -> LedgerWindow:
     chat.start()
-    window.actions_.ledger.trigger()
+    window.panel.time.ledger.click()
     assert window.windows.ledger.isVisible()
     return window.windows.ledger
 
@@ -120,33 +121,24 @@ def test_exact_times_are_switched_there_and_their_cost_is_told(chat: Chat, ledge
 def test_the_saved_table_has_what_was_measured_while_the_file_was_chosen(
     chat: Chat, ledger: LedgerWindow, tmp_path: Path
 ) -> None:
-    dialog = _choose_file(ledger)
+    ledger.export.setEnabled(True)
+    ledger.export.click()
     _measure(chat)
     chat.qtbot.waitUntil(lambda: len(ledger.tree.rows) == 5)
-    dialog.fileSelected.emit(str(tmp_path / "ledger.csv"))
-    dialog.close()
+    choose_files(ledger, tmp_path / "ledger.csv")
     with (tmp_path / "ledger.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == ["reply", "reading", "drafting", "checking", "other"]
     assert float(rows[3]["percent_of_parent"]) == pytest.approx(60.0)
 
 
-def _choose_file(ledger: LedgerWindow) -> QFileDialog:
-    ledger.export.setEnabled(True)
-    ledger.export.click()
-    dialog = ledger.findChild(QFileDialog)
-    assert dialog is not None
-    return dialog
-
-
 def test_a_file_that_cannot_be_written_gives_an_error(
     ledger: LedgerWindow, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dialog = _choose_file(ledger)
-    dialog.fileSelected.emit(str(tmp_path / "missing" / "ledger.csv"))
-    dialog.close()
-    box = ledger.findChild(QMessageBox)
-    assert box is not None
+    ledger.export.setEnabled(True)
+    ledger.export.click()
+    choose_files(ledger, tmp_path / "missing" / "ledger.csv")
+    box = shown_child(ledger, QMessageBox)
     assert box.text() == "ledger.csv cannot be written: No such file or directory."
     assert box.informativeText() == "Choose another folder or name."
     assert "ledger.csv" not in caplog.text, "the person chose the name"
@@ -167,11 +159,6 @@ def test_it_has_the_last_replys_figures_that_the_panel_leaves_out(
     monkeypatch.undo()
     chat.controller.chat.start_new()
     chat.qtbot.waitUntil(lambda: set(values().values()) == {formatting.NONE})
-
-
-def test_the_panels_button_opens_it(window: MainWindow) -> None:
-    window.panel.time.ledger.click()
-    assert window.windows.ledger.isVisible()
 
 
 def test_names_can_be_read_in_a_small_window(chat: Chat, ledger: LedgerWindow) -> None:

@@ -66,9 +66,8 @@ def _recorded(rounds: list[_Round], steps: int, took: some.SearchStrategy[float]
     calls[Stage.FIRST] += 1
     written = 0.0
     for each in rounds:
-        parts = [f"{Stage.DRAFT}/{Stage.LOOKUP}", f"{Stage.VERIFY}/{Stage.FORWARD_WAIT}", Stage.ACCEPT, Stage.COMMIT]
+        parts = [f"{Stage.DRAFT}/{Stage.LOOKUP}", Stage.ACCEPT, Stage.COMMIT, Stage.VERIFY]
         choose = [Stage.QUEUE, Stage.DRAFT_AHEAD, Stage.WAIT_WITH_DRAFT] if each.ahead else [Stage.WAIT]
-        parts = [*(part for part in parts if Stage.FORWARD_WAIT not in part), Stage.VERIFY]
         for part in (*parts, *(f"{Stage.CHOOSE}/{stage}" for stage in choose)):
             written += record(f"{Stage.ROUND}/{part}")
         for around in ("", f"/{Stage.DRAFT}", f"/{Stage.CHOOSE}"):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QImage, QInputMethodEvent
 from PySide6.QtWidgets import QApplication, QDialogButtonBox, QLineEdit, QMenu, QPlainTextEdit, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
@@ -41,10 +41,6 @@ def _shown(qtbot: QtBot, *widgets: QWidget) -> QWidget:
     return window
 
 
-def _lightness(image: QImage, place: QPoint) -> int:
-    return image.pixelColor(place).lightness()
-
-
 @pytest.mark.parametrize("scheme", _SCHEMES)
 def test_a_button_with_a_menu_is_as_light_as_the_window_under_the_pointer(
     qtbot: QtBot, theme: Theme, scheme: Qt.ColorScheme
@@ -58,7 +54,7 @@ def test_a_button_with_a_menu_is_as_light_as_the_window_under_the_pointer(
     button.setAttribute(Qt.WidgetAttribute.WA_UnderMouse)
     image = button.grab().toImage()
     ground = theme.colors.window.lightness()
-    assert abs(_lightness(image, QPoint(4, 4)) - ground) < 60
+    assert abs(image.pixelColor(4, 4).lightness() - ground) < 60
     assert not button.styleSheet()
     window.close()
 

@@ -123,15 +123,21 @@ def test_a_model_that_did_not_load(window: MainWindow, chat: Chat, pipe: Pipe) -
     check(pipe, window)
 
 
+def cards(pipe: Pipe) -> tuple[ModelCard, ...]:
+    """Return two models, or drafters, of which one cannot be used."""
+    return tuple(
+        ModelCard(
+            pipe.named(f"{what}name"), pipe.named(what), pipe.named("place"), kind=HeadKind.EAGLE3, problem=problem
+        )
+        for what, problem in (("fit", ""), ("unfit", pipe.named("problem")))
+    )
+
+
 def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     filled(chat, pipe)
     chat.controller.chats.order.create_folder(pipe.named("folder"))
     chat.start()
-    models = tuple(
-        ModelCard(pipe.named(f"{what}name"), pipe.named(what), pipe.named("place"), problem=problem)
-        for what, problem in (("fit", ""), ("unfit", pipe.named("problem")))
-    )
-    search = FolderSearch(lambda: models)
+    search = FolderSearch(lambda: cards(pipe))
     window.header.model.offer_models(search)
     window.header.model.look_for_models()
     qtbot.waitUntil(lambda: len(window.header.model.choices()) == 1)
@@ -145,13 +151,7 @@ def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat:
 
 
 def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
-    found = tuple(
-        ModelCard(
-            pipe.named(f"{what}name"), pipe.named(what), pipe.named("place"), kind=HeadKind.EAGLE3, problem=problem
-        )
-        for what, problem in (("fit", ""), ("unfit", pipe.named("problem")))
-    )
-    search = FolderSearch(lambda _: found)
+    search = FolderSearch(lambda _: cards(pipe))
     chat.engine.fits = {pipe.named("fit"): DrafterFit(pipe.named("fit"), TargetMatch(True))}
     drafting = chat.controller.drafting
     drafting.offer_drafters(search)

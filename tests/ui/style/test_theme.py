@@ -198,12 +198,6 @@ def test_every_line_icon_draws_in_its_colour(qapp: QApplication) -> None:
         assert "#ff0000" in inked, icon.name
 
 
-def test_an_icon_is_drawn_once(qapp: QApplication) -> None:
-    first, again = (line_pixmap("copy", QColor("#123456"), 21, 2) for _ in range(2))
-    assert first.cacheKey() == again.cacheKey()
-    assert line_pixmap("copy", QColor("#123457"), 21, 2).cacheKey() != first.cacheKey()
-
-
 def test_a_disabled_icon_is_fainter(qapp: QApplication) -> None:
     icon = line_icon("stop", QColor("black"))
     centre = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtGui import QGuiApplication, QTextCursor
-from PySide6.QtWidgets import QAbstractButton, QScrollBar, QWidget
+from PySide6.QtWidgets import QAbstractButton, QMenu, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
@@ -196,6 +196,16 @@ def button(parent: QWidget, name: str) -> QAbstractButton:
     ]
     assert found, f"no button {name!r}"
     return found[0]
+
+
+def choose_in_menu(widget: MessageWidget, words: str) -> None:
+    """Choose from a message's menu with the keyboard."""
+    more = button(widget, "More")
+    more.setFocus()
+    press_key(more, "Space")
+    (menu,) = [menu for menu in widget.findChildren(QMenu) if menu.isVisible()]
+    menu.setActiveAction(next(action for action in menu.actions() if action.text() == words))
+    press_key(menu, "Return")
 
 
 def scroll_bar(view: TranscriptView) -> QScrollBar:

@@ -19,6 +19,7 @@ from tests.ui.transcript.conftest import (
     answered,
     append_text,
     button,
+    choose_in_menu,
     dialogue,
     edited_text,
     person,
@@ -117,19 +118,11 @@ def test_alternatives_are_stepped_through(qtbot: QtBot, show: Show) -> None:
     assert not button(widget_of(view, 2), "Next version").isEnabled()
 
 
-def editor(view: TranscriptView) -> QPlainTextEdit:
-    return view.findChild(QPlainTextEdit)
-
-
-def edit_first(view: TranscriptView) -> QPlainTextEdit:
-    click_on(button(widget_of(view, 1), "Edit message"))
-    assert editor(view).toPlainText() == "Question 1?"
-    return editor(view)
-
-
 def test_an_edit_is_saved_and_sent_with_return(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
-    field = edit_first(view)
+    click_on(button(widget_of(view, 1), "Edit message"))
+    field = view.findChild(QPlainTextEdit)
+    assert field.toPlainText() == "Question 1?"
     field.clear()
     with qtbot.assertNotEmitted(view.edit_submitted):
         press_key(field, "Return")
@@ -242,37 +235,15 @@ def test_tab_reaches_concealed_buttons_and_reveals_them(qtbot: QtBot, show: Show
     assert copy.grab().toImage() != concealed
 
 
-def test_every_button_has_a_name(show: Show) -> None:
-    view = show(
-        [person(1, "```c\nx\n```"), reply(2, "<think>a</think>b", siblings=2), replace(reply(3, "c"), parent_id=2)]
-    )
-    for each in view.findChildren(QAbstractButton):
-        if each.isVisible():
-            assert each.accessibleName(), each
-
-
-def open_menu(view: TranscriptView, message_id: int) -> QMenu:
-    """Press the button that opens a message's menu."""
-    click_on(button(widget_of(view, message_id), "More"))
-    (menu,) = [menu for menu in widget_of(view, message_id).findChildren(QMenu) if menu.isVisible()]
-    return menu
-
-
-def choose(menu: QMenu, words: str) -> None:
-    chosen = next(action for action in menu.actions() if action.text() == words)
-    menu.setActiveAction(chosen)
-    press_key(menu, "Return")
-
-
 def test_any_reply_can_be_continued_from_its_menu(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
     with qtbot.waitSignal(view.continue_requested) as asked:
-        choose(open_menu(view, 2), "Continue Reply")
+        choose_in_menu(widget_of(view, 2), "Continue Reply")
     assert asked.args == [2]
 
 
 def editor_in(view: TranscriptView, message_id: int) -> QPlainTextEdit:
-    choose(open_menu(view, message_id), "Edit Reply")
+    choose_in_menu(widget_of(view, message_id), "Edit Reply")
     (editor,) = [each for each in widget_of(view, message_id).findChildren(QPlainTextEdit) if each.isVisible()]
     return editor
 

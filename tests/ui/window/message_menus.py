@@ -1,12 +1,10 @@
-"""What is chosen from the menus of messages."""
+"""Messages and their menus in a window, and its banners."""
 
-from PySide6.QtWidgets import QMenu
-
+from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import press_key
-from tests.ui.transcript.conftest import button, widget_of
+from tests.ui.transcript.conftest import choose_in_menu, widget_of
 
 
 def texts(chat: Chat) -> list[str]:
@@ -20,10 +18,9 @@ def shown(window: MainWindow, place: int) -> MessageWidget:
 
 
 def choose(window: MainWindow, place: int, words: str) -> None:
-    """Choose from a message's menu with the keyboard."""
-    widget = shown(window, place)
-    button(widget, "More").setFocus()
-    press_key(button(widget, "More"), "Space")
-    (menu,) = [menu for menu in widget.findChildren(QMenu) if menu.isVisible()]
-    menu.setActiveAction(next(action for action in menu.actions() if action.text() == words))
-    press_key(menu, "Return")
+    choose_in_menu(shown(window, place), words)
+
+
+def banners_of(window: MainWindow) -> list[str]:
+    """Return what the visible banners say."""
+    return [banner.accessibleName() for banner in window.findChildren(Banner) if banner.isVisible()]

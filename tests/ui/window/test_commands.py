@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QPlainTextEdit
+from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from rdchat import app, cli
@@ -34,9 +34,7 @@ def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat
     assert texts(chat) == ["Hi"]
     assert window.focusWidget() is shown(window, 0).body
     qtbot.waitUntil(lambda: window.actions_.regenerate.text() == "Get a Reply")
-    banner = window.conversation.banners.banner("undo")
-    (undo,) = [each for each in banner.findChildren(QAbstractButton) if each.text() == "Undo"]
-    click_on(undo)
+    click_on(button(window.conversation.banners.banner("undo"), "Undo"))
     assert texts(chat) == before
     choose(window, -1, "Delete Message")
     assert texts(chat) == before[:-1]

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QApplication, QMenu, QPlainTextEdit, QTabWidget, Q
 from pytestqt.qtbot import QtBot
 
 import rdchat.ui
-from rdchat.inference.api import Mode
 from rdchat.ui.style import Theme, show_in_front
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import help_text, shortcuts_text
@@ -244,16 +243,6 @@ def test_every_action_is_in_a_menu_or_in_the_palette(chat: Chat, window: MainWin
     assert listed["do draft_lookup"].detail == "Ctrl+Alt+5"
     assert {places[window.actions_.benchmark], places[window.actions_.report]} == {"Help > Measure"}
     assert listed["do benchmark"].detail == "Help > Measure  Ctrl+Alt+B"
-
-
-@pytest.mark.parametrize("mode", [Mode.SPECULATIVE, Mode.LOOKUP])
-def test_a_mode_of_no_menu_is_chosen_by_its_old_key(chat: Chat, window: MainWindow, mode: Mode) -> None:
-    chat.start()
-    action = getattr(window.actions_, f"draft_{mode.value}")
-    assert action.shortcut().toString() == f"Ctrl+Alt+{[*Mode].index(mode) + 1}"
-    action.trigger()
-    assert chat.controller.drafting.settings.mode is mode
-    assert window.panel.drafting.mode.currentText() == mode.label
 
 
 def test_help_has_the_guide_without_what_is_not_there_and_the_reports_command(qtbot: QtBot, window: MainWindow) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt
 from PySide6.QtGui import QTextCursor
-from PySide6.QtWidgets import QApplication, QCheckBox, QPlainTextEdit, QPushButton, QRadioButton
+from PySide6.QtWidgets import QApplication, QCheckBox, QPlainTextEdit, QRadioButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.listing import ChatRow
@@ -27,7 +27,8 @@ from rdchat.work.job import CancelledError, Job
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import choose_files
+from tests.ui.shown_widgets import choose_files, click_on
+from tests.ui.transcript.conftest import button
 
 WAIT_MS = 60_000
 
@@ -56,8 +57,7 @@ class Menu:
         return self.window.conversation.banners.banner("transfer")
 
     def click(self, text: str) -> None:
-        buttons = [each for each in self.sheet.findChildren(QPushButton) if each.isVisible() and each.text() == text]
-        self.qtbot.mouseClick(buttons[0], Qt.MouseButton.LeftButton)
+        click_on(button(self.sheet, text))
 
     def wait_for_sheet(self, title: str) -> None:
         self.qtbot.waitUntil(lambda: self.title == title, timeout=WAIT_MS)
@@ -67,8 +67,7 @@ class Menu:
 
     def undo(self) -> None:
         assert self.banner is not None
-        button = next(each for each in self.banner.findChildren(QPushButton) if each.text() == "Undo")
-        self.qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+        click_on(button(self.banner, "Undo"))
 
 
 @pytest.fixture
@@ -186,26 +185,6 @@ def test_a_report_is_as_high_as_what_it_says(menu: Menu, theme: Theme, files: in
 
 
 @pytest.mark.slow
-def test_escape_cancels_what_is_under_way(menu: Menu, chat: Chat, tmp_path: Path):
-    chats = [
-        chatgpt_chat(*[chatgpt_node(str(n), str(n - 1) if n else None, "user", "words " * 500) for n in range(100)],
-                     title=f"Chat {number}")
-        for number in range(60)
-    ]  # fmt: skip
-    (tmp_path / "conversations.json").write_text(json.dumps(chats))
-    menu.actions.import_chats.trigger()
-    menu.click("Choose Files…")
-    choose_files(menu.window, tmp_path / "conversations.json")
-    menu.wait_for_sheet("Importing chats")
-    progress = menu.sheet
-    assert isinstance(progress, ProgressSheet)
-    menu.qtbot.waitUntil(lambda: progress.detail.text() != "Starting…", timeout=WAIT_MS)
-    menu.qtbot.keyClick(progress, Qt.Key.Key_Escape)
-    menu.wait_for_sheet("Nothing was imported")
-    assert titles(chat) == ["Bread"]
-
-
-@pytest.mark.slow
 def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, chat: Chat, tmp_path: Path):
     chat.start()
     settings = chat.controller.settings
@@ -306,10 +285,9 @@ def desk(menu: Menu, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(menu)
 
 
-@pytest.mark.parametrize("times", [6, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("moment", ["before start returned", "before the opening", "at the opening", "after it"])
-def test_a_sheet_closes_whenever_its_work_ends(desk: Desk, qtbot: QtBot, moment: str, times: int) -> None:
-    for number in range(times):
+def test_a_sheet_closes_whenever_its_work_ends(desk: Desk, qtbot: QtBot, moment: str) -> None:
+    for number in range(6):
         match moment:
             case "before start returned":
                 desk.begin(end_before_it_returns)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
@@ -23,6 +22,7 @@ from tests.services.models.library_samples import library_model
 from tests.services.models.macs import MAC_16, mac
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import click_on
+from tests.ui.transcript.conftest import button
 
 WAIT_MS = 60_000
 LARGE = library_model("lmstudio-community/Qwen3.5-4B-MLX-4bit", 4 * 10**9, origin="LM Studio", has_template=True)
@@ -45,12 +45,6 @@ def offer(window: MainWindow) -> Iterator[ModelOffer]:
     (offer,) = window.conversation.welcome.findChildren(ModelOffer)
     yield offer
     window.windows.end_background_work()
-
-
-def press(offer: ModelOffer, name: str) -> None:
-    buttons = [each for each in offer.findChildren(QAbstractButton) if each.isVisible()]
-    button = next(each for each in buttons if name in (each.text(), each.accessibleName()))
-    click_on(button)
 
 
 def download_row(qtbot: QtBot, offer: ModelOffer) -> ModelRow:
@@ -84,7 +78,7 @@ def test_what_is_on_the_disk_comes_first_and_one_click_uses_it(
     qtbot.waitUntil(offer.isVisible)
     assert offer.title.text() == "Qwen3.5-4B-MLX-4bit is here already, from LM Studio"
     assert offer.detail.text() == "It fits this machine. It is larger than the model that answers now."
-    press(offer, "Use It")
+    click_on(button(offer, "Use It"))
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
     chat.wait_for(EngineState.IDLE)
     assert not offer.isVisible()
@@ -157,7 +151,7 @@ def test_another_model_that_was_chosen_meanwhile_stays(
 def test_others_are_shown_in_discover(qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer) -> None:
     chat.start()
     download_row(qtbot, offer)
-    press(offer, "Other Models…")
+    click_on(button(offer, "Other Models…"))
     qtbot.waitUntil(window.windows.models.discover.isVisible)
     assert offer.isVisible(), "nothing was downloaded yet"
 
@@ -165,7 +159,7 @@ def test_others_are_shown_in_discover(qtbot: QtBot, chat: Chat, window: MainWind
 def test_closed_it_stays_away(qtbot: QtBot, chat: Chat, offer: ModelOffer) -> None:
     chat.start()
     download_row(qtbot, offer)
-    press(offer, "Close this offer")
+    click_on(button(offer, "Close this offer"))
     assert not offer.isVisible()
     assert chat.controller.settings.values.larger_model_declined
     chat.controller.model_slot.load_model(None)

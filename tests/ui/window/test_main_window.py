@@ -1,9 +1,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Notice
@@ -12,24 +11,20 @@ from rdchat.chat.settings import Appearance
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api import Role
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.style import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
-from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import choose_files, press_key
+from tests.ui.shown_widgets import choose_files, click_on, press_key
+from tests.ui.transcript.conftest import button
+from tests.ui.window.message_menus import banners_of
 
 
 def _send(qtbot: QtBot, window: MainWindow, text: str) -> None:
     field = window.conversation.composer.field
     qtbot.keyClicks(field, text)
     press_key(field, "Return")
-
-
-def _banners(window: MainWindow) -> list[str]:
-    return [banner.accessibleName() for banner in window.findChildren(Banner) if banner.isVisible()]
 
 
 def test_a_question_is_asked_and_answered(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -145,8 +140,7 @@ def test_a_starter_fills_the_composer(chat: Chat, window: MainWindow) -> None:
 
 def _press(window: MainWindow, text: str) -> None:
     """Press a button of the banner that says that the model did not load."""
-    banner = window.conversation.banners.banner("model")
-    next(button for button in banner.buttons if button.text() == text).click()
+    click_on(button(window.conversation.banners.banner("model"), text))
 
 
 def test_a_model_that_fails_is_said_with_what_can_be_done(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -154,7 +148,7 @@ def test_a_model_that_fails_is_said_with_what_can_be_done(qtbot: QtBot, chat: Ch
     chat.controller.open_last_chat()
     chat.wait_for(EngineState.NO_MODEL)
     view = window.conversation
-    assert _banners(window) == ["The model did not load The folder /models/x is empty. Choose another model folder."]
+    assert banners_of(window) == ["The model did not load The folder /models/x is empty. Choose another model folder."]
     banner = view.banners.banner("model")
     assert [button.text() for button in banner.buttons] == ["Choose Another Model…", "Try Again"]
     qtbot.keyClicks(view.composer.field, "Anyone?")
@@ -162,7 +156,7 @@ def test_a_model_that_fails_is_said_with_what_can_be_done(qtbot: QtBot, chat: Ch
     chat.engine.load_errors = {}
     _press(window, "Try Again")
     chat.wait_for(EngineState.IDLE)
-    assert _banners(window) == []
+    assert banners_of(window) == []
     assert view.stack.currentWidget() is view.welcome
     assert view.composer.text == "Anyone?"
     chat.say("Hello")
@@ -172,25 +166,22 @@ def test_a_model_that_fails_is_said_with_what_can_be_done(qtbot: QtBot, chat: Ch
         if again:
             _press(window, "Try Again")
         chat.wait_for(EngineState.NO_MODEL)
-        assert _banners(window) == ["The model did not load No such folder."]
+        assert banners_of(window) == ["The model did not load No such folder."]
     assert view.stack.currentWidget() is view.transcript, "chats can be read without a model"
     _press(window, "Use the Default Model")
     chat.wait_for(EngineState.IDLE)
-    assert _banners(window) == []
+    assert banners_of(window) == []
 
 
 def test_a_model_that_seems_too_large_is_loaded_by_a_click(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.engine.load_errors = {"/big": DoesNotFitError("It needs 80 GB.")}
-    chat.controller.model_slot.load_model("/big")
-    chat.wait_for(EngineState.NO_MODEL)
-    _press(window, "Load Anyway")
-    chat.wait_for(EngineState.IDLE)
-    chat.say("Hello")
-    chat.controller.model_slot.load_model("/big")
-    chat.wait_for(EngineState.NO_MODEL)
-    _press(window, "Load Anyway")
-    chat.wait_for(EngineState.IDLE)
+    for _ in range(2):
+        chat.controller.model_slot.load_model("/big")
+        chat.wait_for(EngineState.NO_MODEL)
+        _press(window, "Load Anyway")
+        chat.wait_for(EngineState.IDLE)
+        chat.say("Hello")
     assert chat.engine.loaded_anyway == ["/big"] * 2
 
 
@@ -198,13 +189,11 @@ def test_a_deleted_chat_can_be_brought_back(chat: Chat, window: MainWindow) -> N
     chat.store.create_conversation("Keep me")
     chat.start()
     window.actions_.delete.trigger()
-    assert _banners(window) == ["Deleted “Keep me”"]
+    assert banners_of(window) == ["Deleted “Keep me”"]
     assert listed(chat.controller.chats) == []
-    banner = window.conversation.banners.banner("undo")
-    undo = next(button for button in banner.findChildren(QAbstractButton) if button.text() == "Undo")
-    undo.click()
+    click_on(button(window.conversation.banners.banner("undo"), "Undo"))
     assert [row.title for row in listed(chat.controller.chats)] == ["Keep me"]
-    assert _banners(window) == []
+    assert banners_of(window) == []
     window.actions_.delete.trigger()
     window.activateWindow()
     window.conversation.composer.setFocus()
@@ -214,10 +203,10 @@ def test_a_deleted_chat_can_be_brought_back(chat: Chat, window: MainWindow) -> N
     window.sidebar.list.setFocus()
     window.actions_.undo.trigger()
     assert [row.title for row in listed(chat.controller.chats)] == ["Keep me"]
-    chat.qtbot.waitUntil(lambda: not _banners(window))
+    chat.qtbot.waitUntil(lambda: not banners_of(window))
 
 
-def test_the_window_is_gone_while_the_engine_is_waited_for(chat: Chat, window: MainWindow) -> None:
+def test_closing_in_a_reply_hides_the_window_first_and_keeps_the_text(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.engine.gate.shut()
     chat.engine.gate.allow(3)
@@ -227,14 +216,16 @@ def test_the_window_is_gone_while_the_engine_is_waited_for(chat: Chat, window: M
     chat.open.message_changed.connect(lambda _message: shown.append(window.isVisible()))
     window.close()  # the end of the reply comes with the end of the engine thread
     assert shown == [False]
+    assert chat.engine.closings
+    assert chat.store.messages(chat.path[0].conversation_id)[-1].text.startswith("Hello")
 
 
 def test_notices_and_storage_failures_are_told_until_they_are_over(chat: Chat, window: MainWindow) -> None:
     chat.controller.notice_raised.emit(Notice("The database was damaged.", "It was moved aside."))
     chat.controller.storage.failed.emit(Notice("The disk is full.", "Free some space."))
-    assert _banners(window) == ["The database was damaged. It was moved aside.", "The disk is full. Free some space."]
+    assert banners_of(window) == ["The database was damaged. It was moved aside.", "The disk is full. Free some space."]
     chat.controller.storage.recovered.emit()
-    assert _banners(window) == ["The database was damaged. It was moved aside."]
+    assert banners_of(window) == ["The database was damaged. It was moved aside."]
 
 
 def test_a_narrow_window_folds_its_sides_away_and_shows_one_when_asked(qtbot: QtBot, window: MainWindow) -> None:
@@ -282,21 +273,6 @@ def test_the_panel_opens_with_the_question_after_the_first_reply(chat: Chat, win
     assert not window.panel.isVisible(), "the person does not want it"
 
 
-def test_a_narrow_window_shows_one_side_at_a_time_when_asked(qtbot: QtBot, window: MainWindow) -> None:
-    window.resize(900, 560)
-    qtbot.waitUntil(lambda: not window.panel.isVisible())
-    sides = lambda: (window.sidebar.isVisible(), window.panel.isVisible())  # noqa: E731
-    for action, shown in (
-        (window.actions_.panel, (False, True)),
-        (window.actions_.sidebar, (True, False)),
-        (window.actions_.panel, (False, True)),
-        (window.actions_.panel, (True, False)),
-        (window.actions_.sidebar, (False, True)),
-    ):
-        action.trigger()
-        assert sides() == shown
-
-
 def test_sides_can_be_hidden_and_that_is_remembered(chat: Chat, window: MainWindow) -> None:
     window.actions_.panel.trigger()
     window.resize(760, 520)
@@ -333,20 +309,6 @@ def test_a_damaged_geometry_is_ignored(qtbot: QtBot, theme: Theme, chat: Chat) -
     assert window.width() > 400
 
 
-@pytest.mark.slow
-def test_closing_while_writing_ends_cleanly_and_keeps_the_text(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.engine.replies = [Reply(tokens=("One ", "two ", "three "))]
-    chat.start()
-    chat.engine.gate.shut()
-    _send(qtbot, window, "Count")
-    chat.engine.gate.allow(4)
-    qtbot.waitUntil(lambda: "One" in chat.path[-1].text)
-    window.close()
-    assert chat.engine.closings
-    stored = chat.store.messages(chat.path[0].conversation_id)
-    assert stored[-1].text.startswith("One ")
-
-
 def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: Theme) -> None:
     chat.controller.settings.change(replace(chat.controller.settings.values, appearance=Appearance.DARK))
     assert theme.colors.dark
@@ -355,16 +317,12 @@ def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: 
     assert not theme.colors.dark
 
 
-def _choose_model(window: MainWindow, folder: Path) -> None:
-    window.actions_.open_folder.trigger()
-    choose_files(window, folder)
-
-
 def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: MainWindow, tmp_path: Path) -> None:
     chat.start()
     folder = tmp_path / "models" / "mine"
     folder.mkdir(parents=True)
-    _choose_model(window, folder)
+    window.actions_.open_folder.trigger()
+    choose_files(window, folder)
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == str(folder))
     chat.wait_for(EngineState.IDLE)
     qtbot.waitUntil(lambda: chat.controller.settings.values.models_folder == str(folder.parent))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from PySide6.QtGui import QAction, QCloseEvent
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QApplication, QMessageBox, QSystemTrayIcon
 from pytestqt.qtbot import QtBot
 
@@ -13,16 +13,10 @@ from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.menu_bar_item import MenuBarItem
 from tests.processes import held_by_another_process
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import close_by_hand
 
 # The offscreen platform has no tray.
 pytestmark = pytest.mark.qt_log_ignore("systemTrayWindowChanged", extend=True)
-
-
-class _ByHand(QCloseEvent):
-    """What the window manager sends when the window's own button is pressed."""
-
-    def spontaneous(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -35,12 +29,6 @@ def staying(monkeypatch: pytest.MonkeyPatch, chat: Chat, window: MainWindow) -> 
 def opened(window: MainWindow) -> dict[str, QAction]:
     window.menu_bar_item.menu.aboutToShow.emit()
     return {action.text(): action for action in window.menu_bar_item.menu.actions() if action.text()}
-
-
-def by_hand(window: MainWindow) -> bool:
-    event = _ByHand()
-    window.closeEvent(event)
-    return event.isAccepted()
 
 
 def test_the_menu_says_what_the_model_does_and_stops_it(chat: Chat, staying: MainWindow) -> None:
@@ -115,7 +103,7 @@ def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat
     assert chat.path[-1].text == "Hello, you!"
     opened(staying)["Open rdchat"].trigger()
     assert (staying.isVisible(), staying.conversation.composer.text) == (True, "typed")
-    assert not by_hand(staying)
+    assert not close_by_hand(staying)
     assert not staying.isVisible()
     assert staying.menu_bar_item.isVisible()
     chat.controller.settings.change_values(menu_bar_item=False)
@@ -133,19 +121,23 @@ def test_closing_quits_where_nothing_would_bring_the_window_back(
 ) -> None:
     chat.controller.settings.change_values(**settings)
     with qtbot.waitSignal(staying.closed):
-        assert by_hand(staying)
+        assert close_by_hand(staying)
 
 
-def test_quitting_without_a_window_shows_it_with_the_question(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
+def test_quitting_without_a_window_shows_it_with_the_question_until_the_text_is_stored(
+    qtbot: QtBot, chat: Chat, staying: MainWindow
+) -> None:
     chat.start()
     chat.hold_reply("A story")
-    assert not by_hand(staying)
+    assert not close_by_hand(staying)
     with held_by_another_process(chat.store.path):
         chat.finish_reply()
         opened(staying)["Quit rdchat"].trigger()
         (box,) = staying.findChildren(QMessageBox, "unsaved")
         assert (box.isVisible(), staying.isVisible()) == (True, True)
     qtbot.waitUntil(lambda: not staying.isVisible())
+    assert chat.store.messages(chat.path[0].conversation_id)[-1].text == "Hello, you!"
+    assert not [*chat.store.path.parent.glob("unsaved-replies-*.md")]
 
 
 _LONG = Statistics(prompt_tokens=8, generated_tokens=400, ttft_ms=500, decode_ms=12_000)

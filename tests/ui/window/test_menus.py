@@ -3,17 +3,14 @@
 import ast
 from pathlib import Path
 
-import pytest
-from PySide6.QtCore import QCoreApplication, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtWidgets import QLineEdit, QMenu, QMessageBox
 from pytestqt.qtbot import QtBot
 
 import rdchat
-from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow
 from rdchat.inference.api import FinishReason
-from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
@@ -77,14 +74,11 @@ def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(
     qtbot.waitUntil(lambda: not any(action.isEnabled() for action in actions))
 
 
-def test_menu_roles_and_keys(window: MainWindow) -> None:
+def test_menu_roles(window: MainWindow) -> None:
     actions = window.actions_
     assert actions.about.menuRole() is QAction.MenuRole.AboutRole
     assert actions.settings.menuRole() is QAction.MenuRole.PreferencesRole
     assert actions.quit.menuRole() is QAction.MenuRole.QuitRole
-    keys = [shortcut.toString() for action in actions.findChildren(QAction) for shortcut in action.shortcuts()]
-    assert len(keys) == len(set(keys)), "two actions share a key"
-    assert {"Ctrl+N", "Ctrl+,", "Ctrl+F", "Esc", "Ctrl+C", "Ctrl+0"} <= set(keys)
 
 
 def test_edit_actions_act_on_the_focus(qtbot: QtBot, window: MainWindow) -> None:
@@ -114,6 +108,7 @@ def keys_of(window: MainWindow) -> dict[str, str]:
     found = {}
     for action in window.actions_.findChildren(QAction):
         for shortcut in action.shortcuts():
+            assert shortcut.toString() not in found, "two actions share a key"
             found[shortcut.toString()] = action.text()
     return found
 
@@ -121,7 +116,8 @@ def keys_of(window: MainWindow) -> dict[str, str]:
 def test_no_key_is_macos_own(window: MainWindow) -> None:
     """Option-Command-D, which showed the draft settings, hides the Dock."""
     keys = keys_of(window)
-    assert {"Ctrl+Shift+D", "Ctrl+Alt+S", "Ctrl+Shift+T", "Ctrl+,"} <= keys.keys()
+    assert {"Ctrl+Shift+D", "Ctrl+Alt+S", "Ctrl+Shift+T", "Ctrl+,", "Ctrl+F", "Esc", "Ctrl+C", "Ctrl+0"} <= keys.keys()
+    assert not {"Ctrl+N", "Ctrl+Return"} & RESERVED.keys(), "keys of the quick window"
     standard = {binding.toString() for key in QKeySequence.StandardKey for binding in QKeySequence.keyBindings(key)}
     taken = {key: RESERVED[key] for key in keys.keys() & RESERVED.keys() - standard}
     assert not taken
@@ -135,10 +131,7 @@ def test_the_list_is_written_as_qt_writes_keys(qtbot: QtBot) -> None:
 
 
 def test_no_key_is_set_where_this_test_does_not_look() -> None:
-    """Elsewhere only standard keys are used, such as the one that closes a window.
-
-    Those of the quick window are in its own test.
-    """
+    """Elsewhere only standard keys are used, such as the one that closes a window."""
     elsewhere = []
     for path in Path(rdchat.__file__).parent.rglob("*.py"):
         source = path.read_text()
@@ -170,29 +163,6 @@ def test_the_window_menu_lists_what_is_open(window: MainWindow) -> None:
     menu.actions()[-1].trigger()
     assert menu.actions()[-1].text() == "Speed Details"
     assert not window.windows.ledger.isMinimized()
-
-
-def test_one_return_refreshes_the_actions_once(
-    qtbot: QtBot, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chat.start()
-    QCoreApplication.processEvents()
-    reads: list[Conversation | None] = []
-
-    def read(chat: OpenChat) -> Conversation | None:
-        reads.append(chat.conversation if chat.id else None)
-        return reads[-1]
-
-    monkeypatch.setattr(OpenChat, "stored_conversation", property(read))
-    window.actions_.refresh()
-    of_one_refresh = len(reads)
-    reads.clear()
-    chat.engine.gate.shut()
-    window.conversation.composer.field.setPlainText("Hello")
-    press_key(window.conversation.composer.field, "Return")
-    qtbot.waitUntil(window.actions_.rename.isEnabled)
-    # The sidebar and the window's title read the chat, too.
-    assert len(reads) < 2 * of_one_refresh
 
 
 def test_escape_in_the_turn_of_the_return_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:

@@ -25,7 +25,6 @@ from rdchat.ui.window.quick_window import QuickWindow
 from tests.inference.vision.pictures import encoded, photo, stored
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
-from tests.ui.window.macos_shortcuts import RESERVED
 
 CONTROL = Qt.KeyboardModifier.ControlModifier
 
@@ -182,11 +181,6 @@ def test_the_clipboard_is_inserted_when_its_button_is_pressed(qtbot: QtBot, quic
     assert quick.composer.text == ""
     qtbot.mouseClick(quick.composer.attach, Qt.MouseButton.LeftButton)
     assert quick.composer.text == "word " * 1000, "a long text stays text here"
-
-
-def test_its_keys_are_not_macos_own_and_the_menus_have_them_for_something_like_it(window: MainWindow) -> None:
-    assert not {"Ctrl+N", "Ctrl+Return"} & RESERVED.keys()
-    assert window.actions_.new_chat.shortcut().toString() == "Ctrl+N"
 
 
 def test_the_first_key_wakes_the_model(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:

@@ -1,7 +1,5 @@
 """The keys of the menu bar in the windows beside the main one, where those windows open, and the Help menu's pages."""
 
-from collections.abc import Callable
-
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
@@ -68,38 +66,21 @@ def test_find_goes_to_the_search_of_the_models_window(qtbot: QtBot, window: Main
     models.close()
 
 
-@pytest.fixture
-def again(qtbot: QtBot, theme: Theme, chat: Chat) -> Callable[[], MainWindow]:
-    """Return a function that opens the main window of the next run."""
-
-    def make() -> MainWindow:
-        window = MainWindow(chat.controller, theme, TranscriptView(theme))
-        qtbot.addWidget(window)
-        return window
-
-    return make
-
-
-def test_side_windows_open_where_they_were(window: MainWindow, again: Callable[[], MainWindow]) -> None:
-    ledger = window.windows.ledger
-    ledger.setGeometry(120, 90, 640, 420)
-    ledger.show()
-    window.close()
-    there = again().windows.ledger
-    there.show()
-    assert there.geometry() == ledger.geometry()
-    there.close()
-
-
-def test_a_window_of_a_screen_that_is_gone_comes_onto_one_that_exists(
-    window: MainWindow, again: Callable[[], MainWindow]
+@pytest.mark.parametrize(("left", "stays"), [(120, True), (90_000, False)])
+def test_side_windows_open_where_they_were_or_on_a_screen_that_exists(
+    qtbot: QtBot, theme: Theme, chat: Chat, window: MainWindow, left: int, stays: bool
 ) -> None:
     ledger = window.windows.ledger
-    ledger.setGeometry(90_000, 50_000, 640, 420)
+    ledger.setGeometry(left, 90, 640, 420)
     ledger.show()
     window.close()
-    there = again().windows.ledger
+    again = MainWindow(chat.controller, theme, TranscriptView(theme))
+    qtbot.addWidget(again)
+    there = again.windows.ledger
+    there.show()
     assert there.screen().availableGeometry().contains(there.geometry())
+    assert (there.geometry() == ledger.geometry()) is stays
+    there.close()
 
 
 def test_each_table_of_keys_has_a_heading_and_a_key(window: MainWindow) -> None:

@@ -5,30 +5,22 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QWidget
-from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.listing import ChatRow
-from rdchat.chat.settings import SettingsStore
 from rdchat.chat.storage import Database, SearchQuery, message_tree
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import FinishReason, Role, Statistics
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Location
-from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.style import Theme
-from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
-from tests.services.fakes import ScriptedEngine
 from tests.stores import connect_by_hand, finish_message, written_by_hand
 from tests.ui.conftest import Chat
 
@@ -244,7 +236,8 @@ ODD: dict[str, str] = {
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
+def odd(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A chat in the store that the window opens, with one oddity."""
     path = tmp_path / "conversations.db"
     with closing(ConversationStore(path)) as store:
         chat = store.create_conversation("Sea")
@@ -258,45 +251,21 @@ def database(tmp_path: Path) -> Path:
             finish_reason=FinishReason.EOS,
             statistics=Statistics(3, 1),
         )
-    return path
-
-
-@pytest.fixture
-def controller(database: Path, tmp_path: Path) -> Iterator[ChatController]:
-    store = ConversationStore(database)
-    client = EngineClient(ScriptedEngine, nullcontext)
-    controller = ChatController(store, SettingsStore(tmp_path / "settings.json"), client)
-    yield controller
-    controller.shut_down()
-    store.close()
-
-
-@pytest.fixture
-def odd(database: Path, request: pytest.FixtureRequest) -> None:
-    with closing(connect_by_hand(database)) as by_hand, by_hand:
+    with closing(connect_by_hand(path)) as by_hand, by_hand:
         by_hand.execute(ODD[request.param])
 
 
 @pytest.mark.parametrize("odd", share(ODD, 15), indirect=True)
-def test_a_window_opens_on_it_and_the_chat_goes_on(
-    odd: None, controller: ChatController, qtbot: QtBot, theme: Theme
-) -> None:
-    window = MainWindow(controller, theme, TranscriptView(theme))
-    qtbot.addWidget(window)
-    window.resize(1200, 800)
-    window.show()
-    qtbot.waitExposed(window)
-    controller.open_last_chat()
-    qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE)
-    assert len(controller.chat.path) == 2
+def test_a_window_opens_on_it_and_the_chat_goes_on(odd: None, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    assert len(chat.path) == 2
     window.grab()
     labels = [label for label in window.findChildren(QLabel) if "<h1>" in label.text()]
     assert not any(_is_rich(label) for label in labels)
-    for reply in controller.chat.path:
+    for reply in chat.path:
         window.windows.show_tokens(reply.id)
-    controller.send("And then?")
-    qtbot.waitUntil(lambda: len(controller.chat.path) == 4 and controller.chat.streaming_id is None)
-    assert controller.chat.path[-1].text == "Hello, you!"
+    chat.say("And then?")
+    assert [message.text for message in chat.path][3:] == ["Hello, you!"]
     window.grab()
     for other in window.findChildren(QWidget, options=Qt.FindChildOption.FindDirectChildrenOnly):
         if other.isWindow():

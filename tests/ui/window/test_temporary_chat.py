@@ -13,11 +13,11 @@ from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import is_temporary
 from rdchat.services.chat_controller import NOT_KEPT
 from rdchat.ui.conversation.chat_lines import TemporaryBar
-from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import answer_question
+from tests.ui.window.message_menus import banners_of
 
 WORDS = "xylophone of a secret"
 IMAGE = b"\x89PNG\r\n\x1a\n\0" + bytes(range(256)) * 4
@@ -54,10 +54,6 @@ def question_of(window: MainWindow) -> QMessageBox | None:
 def bar_of(window: MainWindow) -> QWidget:
     (bar,) = window.findChildren(TemporaryBar)
     return bar
-
-
-def banners_of(window: MainWindow) -> list[str]:
-    return [banner.accessibleName() for banner in window.findChildren(Banner) if banner.isVisible()]
 
 
 def test_it_looks_different_and_has_no_row(window: MainWindow, chat: Chat, tmp_path: Path) -> None:

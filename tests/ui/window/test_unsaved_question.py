@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtWidgets import QMessageBox
-from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import NEW_CHAT, Message
 from rdchat.chat.storage import connections
@@ -55,10 +54,6 @@ def boxes(window: MainWindow) -> list[QMessageBox]:
     return [box for box in window.findChildren(QMessageBox, "unsaved") if box.isVisible()]
 
 
-def stored(chat: Chat) -> str:
-    return chat.store.message(chat.controller.chat.path[-1].id).text
-
-
 def unsaved(title: str, text: str, missing: int) -> ChatReply:
     message = Message(1, 1, None, Role.ASSISTANT, text)
     conversation = replace(NEW_CHAT, title=title)
@@ -96,27 +91,6 @@ def test_trying_again_asks_again_while_nothing_has_changed(locked: None, chat: C
     assert len(boxes(window)) == 1
     answer_question(window, "Quit Anyway")
     assert not window.isVisible()
-
-
-@pytest.mark.slow
-def test_quitting_goes_on_by_itself_when_the_store_takes_the_text(chat: Chat, window: MainWindow, qtbot: QtBot) -> None:
-    with reply_while_locked(chat, "Hello"):
-        window.close()
-        assert len(boxes(window)) == 1
-    qtbot.waitUntil(lambda: not window.isVisible())
-    assert stored(chat) == "Hello, you!"
-    assert rescued(chat) == []
-
-
-@pytest.mark.slow
-def test_a_signal_waits_for_an_answer_for_some_time_only_and_keeps_the_text(
-    locked: None, chat: Chat, window: MainWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rdchat.ui.window.main_window._ANSWER_MS", 300)
-    window.close_soon()
-    assert len(boxes(window)) == 1
-    qtbot.waitUntil(lambda: not window.isVisible())
-    assert len(rescued(chat)) == 1
 
 
 @pytest.mark.slow

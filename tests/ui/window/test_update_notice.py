@@ -51,13 +51,6 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
     check.cancel_check()
 
 
-def test_a_build_without_an_address_shows_nothing_of_it(chat: Chat, window: MainWindow) -> None:
-    check = UpdateCheck(chat.controller.settings, "")
-    window.conversation.notices.look_for_updates(check)
-    assert _shown(window) is None
-    check.cancel_check()
-
-
 @pytest.mark.parametrize("address", ["", "https://example.org/newest"])
 def test_settings_have_the_answer_where_there_is_an_address(
     qtbot: QtBot, theme: Theme, chat: Chat, monkeypatch: pytest.MonkeyPatch, address: str

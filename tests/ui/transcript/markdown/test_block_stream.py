@@ -39,23 +39,18 @@ def test_a_growing_text_ends_as_the_whole_one_is(parser: Parser, chunk: int) -> 
         assert blocks == parser.parse(RICH, 0, {}, None).blocks
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n", "\n\n\n", "```", "```\n", "```py", "```py\n```", "~~~\n\n", "- ", "> ", "|", "#"]
-)
-def test_tiny_texts_end_alike(text: str) -> None:
-    assert streamed(MarkdownParser(), text, 1) == whole(MarkdownParser(), text)
-
-
 _LINES = (
     "$$\n", "\\[\n", "\\]\n", "\n", "\n\n", "x = 1\n", "- b\n", "  y\n", "Some words here.\n", "## So\n", "$$x$$\n",
     "\\text{if it is}\n", "所以\n", "```\n", "> ", "- ", "\\begin{align}\n", "\\end{align}\n", "a $$", "x = 2\n" * 70,
+    "```py", "```md\n", "~~~\n", "|", "#", "| a | b |\n|---|---|\n", "| $|x|$ | 2 | more |\n", "[1]: https://a.b\n",
+    "[x][1]\n",
 )  # fmt: skip
 
 
 @settings(max_examples=30)
 @given(lines=some.lists(some.sampled_from(_LINES), max_size=12), chunk=some.integers(1, 9))
 @example(["\\]\n", "$$\n", "- b\n", "$$\n"], 1)
-def test_formulas_with_blank_lines_stream_alike(lines: list[str], chunk: int) -> None:
+def test_parts_of_any_kind_stream_alike(lines: list[str], chunk: int) -> None:
     text = "".join(lines)
     assert streamed(MarkdownParser(), text, chunk) == whole(MarkdownParser(), text)
 

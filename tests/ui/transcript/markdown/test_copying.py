@@ -24,6 +24,7 @@ from rdchat.ui.transcript.markdown.copying import (
 )
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.view import TranscriptView
+from tests.ui.shown_widgets import choose_files, shown_child
 from tests.ui.transcript.conftest import Show, answered, person, reply, select_text, widget_of
 
 # ruff: noqa: RUF001  full-width punctuation is what these tests are about
@@ -356,10 +357,8 @@ def test_each_table_is_named_in_the_menu_and_saved(show: Show, tmp_path: Path) -
     wax, ink = (action for action in menu.actions() if "CSV" in action.text())
     assert (wax.text(), ink.text()) == ("Save Table “Wax, Colour” as CSV…", "Save Table “Ink, Colour” as CSV…")
     wax.trigger()
-    (dialog,) = widget.window().findChildren(QFileDialog)
-    assert Path(dialog.selectedFiles()[0]).name == "table.csv"
-    dialog.fileSelected.emit(str(tmp_path / "wax.csv"))
-    dialog.close()
+    assert Path(shown_child(widget.window(), QFileDialog).selectedFiles()[0]).name == "table.csv"
+    choose_files(widget.window(), tmp_path / "wax.csv")
     assert rows((tmp_path / "wax.csv").read_bytes()) == [["Wax", "Colour"], ["seal", "red"]]
 
 

@@ -96,13 +96,6 @@ def test_a_prompt_is_copied_as_it_was_typed(qtbot: QtBot, theme: Theme, text: st
     assert copied_whole(body) == text
 
 
-def test_a_whole_table_is_rows_and_columns_also_with_tabs_and_breaks_in_it(qtbot: QtBot, theme: Theme) -> None:
-    rows = "\n".join(f"| r{number} | a<br>b\tc |" for number in range(400))
-    body = body_of(qtbot, theme, f"| Row | Text |\n|--|--|\n{rows}")
-    lines = copied_whole(body).split("\n")
-    assert lines == ["Row\tText", *(f"r{number}\ta b c" for number in range(400))]
-
-
 def test_a_drag_and_the_primary_selection_have_the_same_text(qtbot: QtBot, theme: Theme) -> None:
     body = body_of(qtbot, theme, TABLE)
     body.selectAll()
@@ -195,7 +188,7 @@ def test_parts_of_a_table_are_copied_in_reading_order(qtbot: QtBot, theme: Theme
 
 
 def test_a_long_table_runs_one_way_and_a_wide_one_begins_at_the_right(qtbot: QtBot, theme: Theme) -> None:
-    rows = "\n".join(f"| row {number} of many | نص |" for number in range(400))
+    rows = "\n".join(f"| row {number}<br>of\tmany | نص |" for number in range(400))
     body = body_of(qtbot, theme, f"| الاسم | القيمة |\n|--|--|\n{rows}")
     parts = tables(body)
     assert len(parts) > 1

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable, QWheelEvent
-from PySide6.QtWidgets import QApplication, QFileDialog, QLabel
+from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable
+from PySide6.QtWidgets import QFileDialog, QLabel
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.storage import WordMatcher
@@ -16,7 +16,7 @@ from rdchat.ui.transcript.markdown.parser import PlainParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_CHARACTERS, TextBody
 from tests.links import click, collected_links
 from tests.serving import in_background
-from tests.ui.shown_widgets import click_on, press_key
+from tests.ui.shown_widgets import choose_files, click_on, press_key, shown_child, turn_wheel
 from tests.ui.transcript.conftest import RICH, button, draw, new_body
 
 MakeBody = Callable[..., TextBody]
@@ -232,13 +232,6 @@ def test_code_at_the_very_start_has_room_for_its_header(qtbot: QtBot, theme: The
     assert streamed.heightForWidth(600) < streamed.fontMetrics().lineSpacing() * 2  # the room goes with the code
 
 
-def first_letter(body: TextBody, text: str) -> float:
-    """Return where the text is, from the left, of the caret before a text."""
-    cursor = body.document().find(text)
-    cursor.setPosition(cursor.selectionStart())
-    return body.cursorRect(cursor).left()
-
-
 @pytest.mark.parametrize(("first", "second"), [("עברית", "ועוד"), ("شيء", "آخر")])
 def test_items_from_right_to_left_have_their_number_on_the_right(make_body: MakeBody, first: str, second: str) -> None:
     """The number was outside, and the first letter cut: Qt mirrors an indentation, but not a margin."""
@@ -302,11 +295,8 @@ def test_the_keyboard_the_wheel_and_dragging_scroll_it(qtbot: QtBot, make_body: 
     place = QPointF(100, bar.y() - 10)
     for angle, moved in ((QPoint(0, 120), False), (QPoint(120, 0), True)):
         before = bar.value()
-        event = QWheelEvent(place, place, QPoint(), angle, Qt.MouseButton.NoButton, Qt.KeyboardModifier.NoModifier,
-                            Qt.ScrollPhase.NoScrollPhase, False)  # fmt: skip
-        QApplication.sendEvent(shown.viewport(), event)
+        assert turn_wheel(shown.viewport(), angle, place) is moved
         assert (bar.value() < before) is moved
-        assert event.isAccepted() is moved
     before = bar.value()
     qtbot.mouseClick(bar, Qt.MouseButton.LeftButton, pos=QPoint(2, 5))
     assert bar.value() == max(0, before - bar.pageStep())
@@ -374,10 +364,8 @@ def test_a_file_of_code_gets_a_fitting_name(language: str, code: str, name: str)
 def test_code_is_saved_as_it_is_copied(make_body: MakeBody, tmp_path: Path) -> None:
     shown = make_body("```python\ndef f():\n\treturn 'é'\n```")
     click_on(button(shown, "Save code as a file…"))
-    (dialog,) = shown.window().findChildren(QFileDialog)
-    assert Path(dialog.selectedFiles()[0]).name == "code.py"
-    dialog.fileSelected.emit(str(tmp_path / "f.py"))
-    dialog.close()
+    assert Path(shown_child(shown, QFileDialog).selectedFiles()[0]).name == "code.py"
+    choose_files(shown, tmp_path / "f.py")
     assert (tmp_path / "f.py").read_text(encoding="utf-8") == "def f():\n\treturn 'é'\n"
 
 
