@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QWheelEvent
+from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QWidget
+from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QMessageBox, QWidget
 
 HOW = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 PLACE = QPointF(300, 300)
@@ -40,6 +40,13 @@ def activate(window: QWidget) -> None:
     assert window.isActiveWindow()
 
 
+def focus_on(widget: QWidget) -> None:
+    """Give a widget the keyboard, in the window in front."""
+    activate(widget.window())
+    widget.setFocus()
+    assert widget.hasFocus()
+
+
 def answer_question(parent: QWidget, answer: str) -> str:
     """Press a button of the question that is open, by the beginning of its text; return what the question says."""
     box = shown_child(parent, QMessageBox)
@@ -69,6 +76,12 @@ def turn_wheel(widget: QWidget, angle: QPoint, place: QPointF) -> bool:
     event = QWheelEvent(place, widget.mapToGlobal(place), angle, angle, no_buttons, HOW[2], no_phase, False)
     QApplication.sendEvent(widget, event)
     return event.isAccepted()
+
+
+def entries_of(menu: QMenu) -> dict[str, QAction]:
+    """Return the entries of a menu that is about to be shown, by their texts."""
+    menu.aboutToShow.emit()
+    return {action.text(): action for action in menu.actions()}
 
 
 def choose_files(parent: QWidget, *paths: Path) -> None:

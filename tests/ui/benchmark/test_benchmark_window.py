@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
 from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
+from PySide6.QtWidgets import QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, Message
@@ -30,7 +30,7 @@ from tests.grids import share
 from tests.services.bench_runs import bench_run
 from tests.ui.benchmark.conftest import Run
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import answer_question, choose_files, close_by_hand, shown_child
+from tests.ui.shown_widgets import activate, answer_question, choose_files, close_by_hand, press_key, shown_child
 
 EVENTS = (BenchProgress(1, 2, "Prompt lookup, 4 tokens, prompt 1 of 1", 65.0), bench_run(0, 20), bench_run(1, 10))
 
@@ -222,13 +222,13 @@ def test_what_is_looked_at_stays_while_results_come(qtbot: QtBot, chat: Chat, be
     picture = bench.results.picture
     qtbot.waitUntil(lambda: table.rowCount() == 3)
     table.selectRow(2)
-    qtbot.keyClick(picture, Qt.Key.Key_Right)
+    press_key(picture, "Right")
     first = picture.accessibleDescription()
     with qtbot.waitSignal(chat.controller.benchmark.ended):
         chat.engine.gate.open()
     assert row(table.model(), 2)["Speed-up"] == "2.00x"
     assert [index.row() for index in table.selectionModel().selectedRows()] == [2]
-    qtbot.keyClick(picture, Qt.Key.Key_Right)
+    press_key(picture, "Right")
     assert picture.accessibleDescription() != first
 
 
@@ -262,8 +262,7 @@ def test_the_menu_opens_each_way_to_begin_and_quitting_asks_first(qtbot: QtBot, 
     chat.engine.gate.shut()
     bench.start.click()
     for quit_ in (window.actions_.quit.trigger, window.commands.close_front, lambda: close_by_hand(window)):
-        window.activateWindow()
-        qtbot.waitUntil(lambda: QApplication.activeWindow() is window)
+        activate(window)
         quit_()
         assert window.isVisible()
         box = shown_child(bench, QMessageBox)

@@ -14,6 +14,7 @@ from rdchat.ui.plots.drawing import Drawing, Plot, PlotView, save_picture
 from rdchat.ui.plots.measured_plots import LINES, Curve, CurvesPlot, SpeedBars, speed_bars
 from rdchat.ui.style.theme import DARK, LIGHT, Theme
 from tests.services.bench_runs import PLAN
+from tests.ui.shown_widgets import focus_on, press_key
 
 BARS = SpeedBars(
     (
@@ -124,13 +125,11 @@ def test_the_keyboard_reaches_every_part(qtbot: QtBot, theme: Theme) -> None:
     view.show_plots(BOTH)
     view.resize(view.sizeHint())
     view.show()
-    view.activateWindow()
-    view.setFocus()
-    qtbot.waitUntil(view.hasFocus)
+    focus_on(view)
     whole = view.accessibleDescription()
     said = []
     for _ in range(6):
-        qtbot.keyClick(view, Qt.Key.Key_Down)
+        press_key(view, "Down")
         said.append(view.accessibleDescription())
     assert said[0].startswith("Auto: 2.00x")
     assert said[4] == said[5]
@@ -144,14 +143,12 @@ def test_the_view_follows_the_theme(qtbot: QtBot, theme: Theme) -> None:
     qtbot.addWidget(view)
     view.show_plots([BARS])
     view.resize(view.sizeHint())
-    grounds = {}
-    for scheme in (Qt.ColorScheme.Light, Qt.ColorScheme.Dark):
+    assert LIGHT.faster != DARK.faster
+    for scheme, colors in ((Qt.ColorScheme.Light, LIGHT), (Qt.ColorScheme.Dark, DARK)):
         theme.set_scheme(scheme)
         image = view.grab().toImage()
-        grounds[scheme] = {image.pixelColor(x, y).name() for x in range(0, image.width(), 4) for y in range(60, 200, 4)}
-    assert QColor(DARK.faster).name() in grounds[Qt.ColorScheme.Dark]
-    assert QColor(LIGHT.faster).name() in grounds[Qt.ColorScheme.Light]
-    assert QColor(LIGHT.faster).name() not in grounds[Qt.ColorScheme.Dark]
+        drawn = {image.pixelColor(x, y).name() for x in range(0, image.width(), 4) for y in range(60, 200, 4)}
+        assert colors.faster.name() in drawn
 
 
 def test_what_the_keys_come_to_is_scrolled_into_view(qtbot: QtBot, theme: Theme) -> None:
@@ -164,7 +161,7 @@ def test_what_the_keys_come_to_is_scrolled_into_view(qtbot: QtBot, theme: Theme)
     with qtbot.waitExposed(results):
         results.show()
     for _ in range(30):
-        qtbot.keyClick(results.picture, Qt.Key.Key_Down)
+        press_key(results.picture, "Down")
     marked = results.picture.area_of(results.picture.drawing.marks[29]).toRect()
     seen = results.picture.visibleRegion().boundingRect()
     assert seen.top() <= marked.top() <= marked.bottom() <= seen.bottom()

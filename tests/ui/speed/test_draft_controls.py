@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt
-from PySide6.QtGui import QAction, QHelpEvent
-from PySide6.QtWidgets import QApplication, QMenu, QToolTip
+from PySide6.QtGui import QHelpEvent
+from PySide6.QtWidgets import QApplication, QToolTip
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api import (
@@ -27,7 +27,7 @@ from rdchat.ui.style import MODES
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import choose_files, turn_wheel
+from tests.ui.shown_widgets import choose_files, entries_of, turn_wheel
 
 
 def _choose(controls: DraftControls, mode: Mode) -> None:
@@ -44,28 +44,23 @@ def _offer(chat: Chat, *options: ModeOption) -> None:
     chat.engine.options = DraftOptions(Path(), options)
 
 
-@pytest.mark.parametrize(
-    ("mode", "used"),
-    [
-        (Mode.OFF, set()),
-        (Mode.AUTO, {"Drafter", "Draft model"}),
-        (Mode.SPECULATIVE, {"Draft model", "Draft tokens"}),
-        (Mode.DRAFTER, {"Drafter", "Beams", "Beam length", "Prompt lookup too"}),
-        (Mode.LOOKUP, {"Draft tokens"}),
-    ],
-)
-def test_each_mode_shows_what_it_uses_and_no_dead_row(
-    chat: Chat, controls: DraftControls, mode: Mode, used: set[str]
-) -> None:
+def test_each_mode_shows_what_it_uses_and_no_dead_row(chat: Chat, controls: DraftControls) -> None:
     assert not controls.mode.isEnabled()
     chat.start()
-    _choose(controls, mode)
-    assert chat.controller.drafting.settings.mode is mode
-    assert controls.explanation.text() == MODES[mode]
-    assert _shown(controls) == used
-    assert controls.advanced.isVisible()
-    assert controls.mode.currentData() == mode
-    assert controls.always.currentData() == (Mode.AUTO if mode is Mode.OFF else mode)
+    for mode, used in {
+        Mode.OFF: set(),
+        Mode.AUTO: {"Drafter", "Draft model"},
+        Mode.SPECULATIVE: {"Draft model", "Draft tokens"},
+        Mode.DRAFTER: {"Drafter", "Beams", "Beam length", "Prompt lookup too"},
+        Mode.LOOKUP: {"Draft tokens"},
+    }.items():
+        _choose(controls, mode)
+        assert chat.controller.drafting.settings.mode is mode
+        assert controls.explanation.text() == MODES[mode]
+        assert _shown(controls) == used
+        assert controls.advanced.isVisible()
+        assert controls.mode.currentData() == mode
+        assert controls.always.currentData() == (Mode.AUTO if mode is Mode.OFF else mode)
 
 
 def test_auto_and_off_stand_at_the_mode_and_the_others_under_advanced(chat: Chat, controls: DraftControls) -> None:
@@ -203,15 +198,11 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     chat.start()
     chat.controller.settings.change(replace(chat.controller.settings.values, recent_models=("/models/small",)))
     _choose(controls, Mode.SPECULATIVE)
-    menu = controls.draft_model.menu()
-    assert isinstance(menu, QMenu)
-    menu.aboutToShow.emit()
-    labels = [action.text() for action in menu.actions() if not action.isSeparator()]
-    assert labels == ["None", "small", "Find in Models…", "Choose Folder…"]
-    next(action for action in menu.actions() if action.text() == "small").trigger()
+    entries = entries_of(controls.draft_model.menu())
+    assert list(filter(None, entries)) == ["None", "small", "Find in Models…", "Choose Folder…"]
+    entries["small"].trigger()
     assert chat.controller.drafting.settings.draft_model == "/models/small"
-    menu.aboutToShow.emit()
-    menu.actions()[-1].trigger()
+    entries_of(controls.draft_model.menu())["Choose Folder…"].trigger()
     choose_files(controls, tmp_path / "mine")
     assert chat.controller.drafting.settings.draft_model == str(tmp_path / "mine")
     assert controls.draft_model.accessibleDescription() == str(tmp_path / "mine")
@@ -271,12 +262,6 @@ OTHERS = tuple(ModelCard(f"b{n}", f"/lm/b{n}", "LM Studio", kind=HeadKind.BLOCK)
 DAMAGED = ModelCard("cut", "/own/cut", "Your own", problem="It has no weights.")
 
 
-def _entries(controls: DraftControls) -> dict[str, QAction]:
-    menu = controls.drafter.menu()
-    menu.aboutToShow.emit()
-    return {action.text(): action for action in menu.actions()}
-
-
 def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
     qtbot: QtBot, chat: Chat, controls: DraftControls
 ) -> None:
@@ -296,7 +281,7 @@ def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
     qtbot.waitUntil(lambda: len(drafting.drafters) == 502)
     assert {model for model, _ in looked} == {Path("tiny")}
     assert threading.get_ident() not in {thread for _, thread in looked}
-    entries = _entries(controls)
+    entries = entries_of(controls.drafter.menu())
     names = list(entries)
     assert names[names.index("Your own") :][:4] == [
         "Your own",
@@ -311,7 +296,7 @@ def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
     assert unfit.toolTip().splitlines()[-1] == "and 480 more"
     entries["org/eagle  ·  EAGLE-3"].trigger()
     assert drafting.settings.drafter == "org/eagle"
-    assert _entries(controls)["org/eagle  ·  EAGLE-3"].isChecked(), "it stays in its own place"
+    assert entries_of(controls.drafter.menu())["org/eagle  ·  EAGLE-3"].isChecked(), "it stays in its own place"
     search.finish_work()
 
 
@@ -323,7 +308,7 @@ def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(
     assert chat.controller.drafting.drafters == (), "no model is loaded"
     chat.start()
     qtbot.waitUntil(lambda: bool(search.results))
-    assert "org/eagle  ·  EAGLE-3" not in _entries(controls)
+    assert "org/eagle  ·  EAGLE-3" not in entries_of(controls.drafter.menu())
     search.finish_work()
 
 
@@ -372,7 +357,7 @@ def test_a_drafter_is_made_for_the_model_only_where_there_is_one(
         qtbot.waitUntil(lambda: drafting.option(Mode.AUTO) is not None)
     picker.resize(400, picker.height())
     assert picker.accessibleDescription() == picker.text() == words
-    assert _entries(controls)[words].isChecked()
+    assert entries_of(controls.drafter.menu())[words].isChecked()
 
 
 def test_an_open_menu_is_never_empty_while_it_is_filled_again(
@@ -423,6 +408,5 @@ def test_both_pickers_lead_to_where_others_are_found(qtbot: QtBot, chat: Chat, w
     models = window.windows.models
     for picker in (drafting.draft_model, drafting.drafter):
         models.show_page(models.installed)
-        picker.menu().aboutToShow.emit()
-        next(action for action in picker.menu().actions() if action.text() == "Find in Models…").trigger()
+        entries_of(picker.menu())["Find in Models…"].trigger()
         qtbot.waitUntil(models.drafters.isVisible)

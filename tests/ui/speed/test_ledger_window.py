@@ -37,9 +37,14 @@ def _table(model: QAbstractItemModel, parent: QModelIndex = QModelIndex()) -> li
     return found
 
 
-def test_the_tree_follows_the_rows(qtbot: QtBot, theme: Theme) -> None:
+@pytest.fixture
+def tree(qtbot: QtBot, theme: Theme) -> LedgerTree:
     tree = LedgerTree(theme)
     qtbot.addWidget(tree)
+    return tree
+
+
+def test_the_tree_follows_the_rows(tree: LedgerTree) -> None:
     model = tree.model()
     tree.show_rows(ledger_rows(_ENTRIES[:3]))
     tree.show_rows(ledger_rows(_ENTRIES))
@@ -58,9 +63,7 @@ def test_the_tree_follows_the_rows(qtbot: QtBot, theme: Theme) -> None:
     assert _table(model) == [["round", "4", "43,247.30 ms", "172,989.2 ms", ""]], "one unit in both columns"
 
 
-def test_new_figures_keep_what_is_selected(qtbot: QtBot, theme: Theme) -> None:
-    tree = LedgerTree(theme)
-    qtbot.addWidget(tree)
+def test_new_figures_keep_what_is_selected(qtbot: QtBot, tree: LedgerTree) -> None:
     model = tree.model()
     tree.show_rows(ledger_rows(_ENTRIES))
     verify = model.index(1, 0, model.index(1, 0))
@@ -173,9 +176,7 @@ def test_names_can_be_read_in_a_small_window(chat: Chat, ledger: LedgerWindow) -
     chat.qtbot.waitUntil(lambda: ledger.tree.columnWidth(0) > longest and sideways.maximum() == 0)
 
 
-def test_stages_say_what_they_are(qtbot: QtBot, theme: Theme) -> None:
-    tree = LedgerTree(theme)
-    qtbot.addWidget(tree)
+def test_stages_say_what_they_are(tree: LedgerTree) -> None:
     model = tree.model()
     tree.show_rows(ledger_rows(grouped_entries((*_RECORDED, LedgerEntry("new stage", "", 1, 1.0)))))
     assert "The model checks drafted tokens" in model.index(2, 0, model.index(0, 0)).data(Qt.ItemDataRole.ToolTipRole)

@@ -47,13 +47,16 @@ def _rounds(draw: some.DrawFn) -> _Round:
     return _Round(drafted, draw(some.integers(0, 9)) if drafted else 0, tuple(kept), draw(some.booleans()))
 
 
-def _recorded(rounds: list[_Round], steps: int, took: some.SearchStrategy[float], draw: some.DrawFn) -> Statistics:
+@some.composite
+def _replies(draw: some.DrawFn) -> Statistics:
+    rounds = draw(some.lists(_rounds(), max_size=12))
+    steps = draw(some.integers(0, 9))
     calls = Counter[str]()
     times = Counter[str]()
 
     def record(path: str) -> float:
         """Record a call of a stage that has no parts."""
-        ms = draw(took)
+        ms = draw(some.floats(0.5, 900, width=32))
         above = path.split(PATH_SEPARATOR)
         calls[path] += 1
         for depth in range(1, len(above) + 1):
@@ -102,12 +105,6 @@ def _recorded(rounds: list[_Round], steps: int, took: some.SearchStrategy[float]
     )
 
 
-@some.composite
-def _replies(draw: some.DrawFn) -> Statistics:
-    took = some.floats(0.5, 900, width=32)
-    return _recorded(draw(some.lists(_rounds(), max_size=12)), draw(some.integers(0, 9)), took, draw)
-
-
 def _shown(statistics: Statistics, name: str) -> float:
     """Return the number that the panel shows; 0 for a dash."""
     text = FIGURES[name](FigureSource(statistics))
@@ -120,7 +117,7 @@ def _near(one: float, other: float, digit: float) -> bool:
     return abs(one - other) <= digit * 0.51 + 1e-9 * abs(other)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(_replies())
 def test_the_panel_adds_up(reply: Statistics) -> None:
     parts = "Prompt lookup, this chat", "Prompt lookup, earlier replies", "Common phrases", "By the drafter"
@@ -137,7 +134,7 @@ def test_the_panel_adds_up(reply: Statistics) -> None:
         assert _near(longest, reply.drafted, (0.1 if longest >= 10 * reply.target_calls else 0.01) * reply.target_calls)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(_replies())
 def test_a_benchmark_and_json_have_the_panels_figures(reply: Statistics) -> None:
     plan = BenchPlan((BenchCell(DraftSettings(Mode.LOOKUP)),), (Prompt("a"),), trials=1)
@@ -155,7 +152,7 @@ def test_a_benchmark_and_json_have_the_panels_figures(reply: Statistics) -> None
     assert (report["speedup"], report["speedup_range"]) == (reply.speedup, reply.speedup_range)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(some.lists(_replies(), min_size=1, max_size=3))
 def test_a_row_of_the_ledger_counts_what_it_names(replies: list[Statistics]) -> None:
     rows = ledger_rows(grouped_entries(entry for reply in replies for entry in reply.ledger))
@@ -184,7 +181,7 @@ def test_the_bar_and_the_rows_of_a_reply_have_the_same_shares(qtbot: QtBot, them
     section = TimeSection(theme)
     qtbot.addWidget(section)
 
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     @given(_replies())
     def check(reply: Statistics) -> None:
         section.show_statistics(reply)

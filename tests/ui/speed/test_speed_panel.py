@@ -134,22 +134,11 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     words, explanation = ENDS[FinishReason.LENGTH]
     chat.qtbot.waitUntil(lambda: _value(panel, "Ended") == words)
     assert explanation in panel.reply.rows["Ended"].toolTip()
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     assert _value(panel, "Ended") == formatting.NONE
-    chat.controller.chat.open_chat(listed(chat.controller.chats)[0].id)
+    chat.open.open_chat(listed(chat.controller.chats)[0].id)
     assert _value(panel, "Ended") == words
     assert _value(panel, "Tokens written") == "4"
-
-
-def test_a_stopped_reply_says_so(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("Hello")
-    chat.engine.gate.allow(4)
-    chat.wait_for(EngineState.WRITING)
-    assert panel.status.state.text() == "Writing…"
-    chat.controller.stop_reply()
-    chat.qtbot.waitUntil(lambda: _value(panel, "Ended") == "Stopped")
 
 
 def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPanel) -> None:
@@ -287,15 +276,18 @@ def test_figures_say_whose_they_are(chat: Chat, panel: SpeedPanel) -> None:
     assert panel.speed.owner.text() == "This reply · Auto"
     chat.controller.drafting.change(DraftSettings(mode=Mode.LOOKUP))
     assert panel.speed.owner.text() == "This reply · Auto"
-    asked = chat.controller.chat.stored_conversation
+    asked = chat.open.stored_conversation
     assert asked is not None
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     assert panel.speed.owner.text() == "Reply in another chat · Auto"
     chat.engine.gate.open()
     chat.wait_for(EngineState.IDLE)
     assert panel.speed.owner.text() == "No reply yet"
-    chat.controller.chat.open_chat(asked.id)
+    chat.open.open_chat(asked.id)
     assert panel.speed.owner.text() == "Last reply · not drafted", "as the scripted engine says"
+    chat.controller.continue_reply(chat.path[-1].id)
+    chat.wait_for(EngineState.IDLE)
+    assert panel.speed.owner.text() == "Last reply · last part · not drafted"
 
 
 def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel) -> None:
@@ -304,7 +296,7 @@ def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel
     chat.controller.model_slot.load_model("remote:studio/qwen")
     chat.wait_for(EngineState.IDLE)
     chat.say("Hello")
-    last = chat.controller.chat.path[-1]
+    last = chat.path[-1]
     assert panel.speed.owner.text() == "Last reply · on studio"
     assert panel.speed.reason.text() == "No comparison with a remote model"
     said = Statistics(generated_tokens=60, ttft_ms=300, decode_ms=2000)
@@ -321,8 +313,8 @@ def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel
     assert panel.drafts.lengths.bars == ()
     panel._note_message(replace(last, statistics=Statistics(ttft_ms=300)))
     assert not panel.speed.decode.isVisible(), "it does not say how many tokens it wrote"
-    chat.controller.chat.start_new()
-    chat.controller.chat.open_chat(listed(chat.controller.chats)[0].id)
+    chat.open.start_new()
+    chat.open.open_chat(listed(chat.controller.chats)[0].id)
     assert panel.speed.owner.text() == "Last reply · on studio", "it is stored"
     chat.controller.model_slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
@@ -333,27 +325,18 @@ def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel
     assert panel.drafts.isVisible()
 
 
-def test_a_continued_reply_has_the_figures_of_its_last_part(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
-    chat.say("Hello")
-    assert panel.speed.owner.text() == "Last reply · not drafted"
-    chat.controller.continue_reply(chat.controller.chat.path[-1].id)
-    chat.wait_for(EngineState.IDLE)
-    assert panel.speed.owner.text() == "Last reply · last part · not drafted"
-
-
 def test_a_chat_whose_replies_were_not_measured_says_so(chat: Chat, panel: SpeedPanel) -> None:
     """An imported chat of 1,000 replies had "No reply yet"."""
     chat.start()
     chat.say("Hello")
-    last = chat.controller.chat.path[-1]
-    chat.controller.chat.path.update_message(replace(last, statistics=None, drafting=None))
+    last = chat.path[-1]
+    chat.path.update_message(replace(last, statistics=None, drafting=None))
     panel.show_last_reply()
     assert panel.speed.owner.text() == "The last reply has no figures"
     assert not panel.speed.figures.isVisible()
     chat.engine.load_gate.shut()
     chat.controller.model_slot.retry()
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     chat.controller.send("Hello")
     assert panel.speed.owner.text() == "No reply yet", "it waits for the model"
     chat.engine.load_gate.open()
@@ -378,7 +361,7 @@ def test_before_the_first_reply_there_are_no_dashes(chat: Chat, panel: SpeedPane
     chat.say("Hi")
     assert panel.speed.figures.isVisible()
     assert panel.time.isVisible()
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     assert panel.speed.owner.text() == "No reply yet"
     assert not panel.speed.figures.isVisible(), "a new chat had dashes, once another one had figures"
     assert not panel.time.isVisible()
@@ -461,14 +444,19 @@ def test_the_smallest_panel_shows_every_figure_whole(panel: SpeedPanel, show: Sh
     assert panel.horizontalScrollBar().maximum() == 0
 
 
-def test_a_reply_that_is_written_anew_begins_without_figures(chat: Chat, panel: SpeedPanel) -> None:
+def test_a_reply_that_is_written_anew_begins_without_figures_and_can_be_stopped(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
     chat.say("Hello")
     chat.qtbot.waitUntil(lambda: _value(panel, "Ended") == "Complete")
     chat.engine.gate.shut()
-    chat.controller.regenerate(chat.controller.chat.path[-1].id)
+    chat.controller.regenerate(chat.path[-1].id)
     assert _value(panel, "Ended") == formatting.NONE
     assert _value(panel, "Tokens written") == formatting.NONE
+    chat.engine.gate.allow(4)
+    chat.wait_for(EngineState.WRITING)
+    assert panel.status.state.text() == "Writing…"
+    chat.controller.stop_reply()
+    chat.qtbot.waitUntil(lambda: _value(panel, "Ended") == "Stopped")
 
 
 _DRAFTED = replace(
@@ -607,7 +595,7 @@ def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> N
     """A model was "too small to gain" before anything was measured. `verdict` has tests of its own."""
     chat.start()
     chat.say("Hello")
-    reply = chat.controller.chat.path[-1]
+    reply = chat.path[-1]
     slot = chat.controller.model_slot
     assert slot.info is not None
     slot.info = replace(slot.info, parameters=135_000_000)
@@ -621,7 +609,7 @@ def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> N
             "Not compared yet: rdchat measures while it is idle",
         ),
     ):
-        chat.controller.chat.path.update_message(replace(reply, statistics=statistics))
+        chat.path.update_message(replace(reply, statistics=statistics))
         panel.show_last_reply()
         assert panel.speed.reason.text() == stored
         panel._note_message(replace(reply, statistics=statistics))

@@ -27,6 +27,7 @@ from rdchat.ui.style import (
 )
 from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.wording import counted, parameter_text
+from tests.ui.shown_widgets import activate
 
 _SCHEMES = (Qt.ColorScheme.Light, Qt.ColorScheme.Dark)
 
@@ -36,8 +37,7 @@ def _shown(qtbot: QtBot, *widgets: QWidget) -> QWidget:
     column(QLineEdit(), *widgets, within=window)
     qtbot.addWidget(window)
     window.show()
-    window.activateWindow()
-    qtbot.waitUntil(window.isActiveWindow)
+    activate(window)
     return window
 
 

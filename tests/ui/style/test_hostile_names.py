@@ -352,18 +352,3 @@ def test_texts_reach_qt_through_one_module() -> None:
 )
 def test_a_text_given_to_qt_elsewhere_is_found(source: str) -> None:
     assert _faults(source, "ui/some.py")
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "set_tip(button, name)",
-        "tabs.setTabToolTip(0, tip_text(name))",
-        "selection = QTextEdit.ExtraSelection()",
-        "QToolTip.hideText()",
-        "label: QLabel = PlainLabel(name)",
-        "label.setText(name)",
-    ],
-)
-def test_the_ways_of_the_project_are_not_found_fault_with(source: str) -> None:
-    assert not _faults(source, "ui/some.py")

@@ -29,7 +29,7 @@ def _contrast(one: QColor, other: QColor) -> float:
 
 
 @pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
-def test_text_can_be_read_on_every_ground(colors: Colors) -> None:
+def test_text_can_be_read_on_every_ground_and_times_can_be_told_apart(colors: Colors) -> None:
     for ground in (colors.window, colors.surface, colors.raised, colors.selection):
         for ink in (colors.text, colors.muted):
             assert _contrast(ink, ground) >= 4.5, (ink.name(), ground.name())
@@ -38,10 +38,6 @@ def test_text_can_be_read_on_every_ground(colors: Colors) -> None:
     assert _contrast(colors.on_accent, colors.accent) >= 4.5
     for name in ("keyword", "name", "builtin", "string", "number", "comment", "inserted", "deleted"):
         assert _contrast(getattr(colors, name), colors.code) >= 4.5, name
-
-
-@pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
-def test_what_time_is_spent_on_can_be_told_from_the_ground(colors: Colors) -> None:
     drawn = {spent: getattr(colors, spent.name.lower()) for spent in Spent}
     assert len({color.name() for color in drawn.values()}) == len(Spent)
     for spent, color in drawn.items():

@@ -220,21 +220,6 @@ def test_buttons_show_on_hover_and_keep_their_place(qtbot: QtBot, show: Show) ->
     assert first.height() == height
 
 
-def test_tab_reaches_concealed_buttons_and_reveals_them(qtbot: QtBot, show: Show) -> None:
-    view = show(dialogue(2))
-    copy = button(widget_of(view, 1), "Copy message")
-    concealed = copy.grab().toImage()
-    view.activateWindow()
-    widget_of(view, 1).body.setFocus()
-    qtbot.waitUntil(lambda: QApplication.focusWidget() is not None)
-    visited = [QApplication.focusWidget()]
-    while visited[-1] is not copy and len(visited) < 20:
-        press_key(visited[-1], "Tab")
-        visited.append(QApplication.focusWidget())
-    assert copy in visited
-    assert copy.grab().toImage() != concealed
-
-
 def test_any_reply_can_be_continued_from_its_menu(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
     with qtbot.waitSignal(view.continue_requested) as asked:

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -159,16 +160,6 @@ def test_a_long_chat_opens_where_it_was_left_from_any_place_in_another(
 
 
 @pytest.mark.slow
-def test_the_persons_own_message_comes_into_view(qtbot: QtBot, show: Show) -> None:
-    view = show(dialogue(20, LONG))
-    scroll_bar(view).setValue(0)
-    add_message(view, person(41, "Next question"))
-    wait_until_drawn(qtbot, view)
-    assert at_end(view)
-    assert widgets(view)[-1].message.id == 41
-
-
-@pytest.mark.slow
 def test_resizing_keeps_the_message_in_view(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(20, LONG.replace("\n\n", " ")))
     bar = scroll_bar(view)
@@ -242,16 +233,21 @@ def test_a_message_of_a_megabyte_shows_its_beginning_and_takes_more(qtbot: QtBot
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["edit_submitted", "regenerate_requested"])
-def test_what_was_asked_for_anew_comes_into_view(qtbot: QtBot, show: Show, name: str) -> None:
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda view: add_message(view, person(99, "Next question")),
+        lambda view: view.edit_submitted.emit(35, "Another way"),
+        lambda view: button(widget_of(view, 36), "Regenerate reply").click(),
+    ],
+)
+def test_what_was_asked_comes_into_view(qtbot: QtBot, show: Show, ask: Callable[[TranscriptView], None]) -> None:
     messages = dialogue(20, LONG)
     view = show(messages)
-    getattr(view, name).connect(lambda *_: view.set_messages([*messages[:34], person(99, "Another way")]))
+    for asked in (view.edit_submitted, view.regenerate_requested):
+        asked.connect(lambda *_: view.set_messages([*messages[:34], person(99, "Another way")]))
     scroll_bar(view).setValue(widget_of(view, 35).y())
-    if name == "edit_submitted":
-        view.edit_submitted.emit(35, "Another way")
-    else:
-        button(widget_of(view, 36), "Regenerate reply").click()
+    ask(view)
     wait_until_drawn(qtbot, view)
     assert at_end(view)
     assert widgets(view)[-1].message.id == 99

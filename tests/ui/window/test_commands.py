@@ -74,18 +74,6 @@ def test_a_branch_opens_and_ends_the_offer_to_undo_what_was_done_before(
     assert window.conversation.banners.banner("undo") is None
 
 
-def test_an_edited_reply_is_shown_at_once(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hi")
-    choose(window, -1, "Edit Reply")
-    editor = window.focusWidget()
-    editor.selectAll()
-    qtbot.keyClicks(editor, "Mine")
-    press_key(editor, "Ctrl+Return")
-    assert texts(chat) == ["Hi", "Mine"]
-    assert shown(window, -1).message.edited
-
-
 def test_a_selection_is_quoted_with_its_shortcut(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")

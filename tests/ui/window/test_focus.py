@@ -17,7 +17,7 @@ from rdchat.ui.style import Theme, show_in_front
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import help_text, shortcuts_text
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import press_key
+from tests.ui.shown_widgets import focus_on, press_key
 
 
 def _focused() -> QWidget:
@@ -27,18 +27,13 @@ def _focused() -> QWidget:
 
 
 @pytest.mark.slow
-def test_tab_goes_from_the_reply_to_the_field_and_then_to_the_panel(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_tab_goes_from_the_reply_to_the_field_and_then_to_the_panel(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hello")
-    window.activateWindow()
     composer = window.conversation.composer
-    transcript = window.conversation.transcript
     composer.set_text("and")
-    reply = list(transcript.widgets.values())[-1]
-    reply.body.setFocus()
-    qtbot.waitUntil(reply.body.hasFocus)
+    reply = list(window.conversation.transcript.widgets.values())[-1]
+    focus_on(reply.body)
     visited: list[QWidget] = []
     while not window.panel.isAncestorOf(_focused()):
         visited.append(_focused())
@@ -53,11 +48,9 @@ def test_tab_goes_from_the_reply_to_the_field_and_then_to_the_panel(
 
 def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    window.activateWindow()
     button = window.conversation.composer.button
     window.conversation.composer.set_text("Hello")
-    button.setFocus()
-    qtbot.waitUntil(button.hasFocus)
+    focus_on(button)
     chat.engine.gate.shut()
     press_key(button, "Space")
     qtbot.waitUntil(lambda: button.accessibleName() == "Stop")
@@ -76,9 +69,7 @@ def test_what_has_the_focus_is_in_view_also_when_tab_comes_from_outside(
     chat.say("A short question.")
     chat.say("A long question. " * 400)
     transcript = window.conversation.transcript
-    window.activateWindow()
-    window.conversation.composer.field.setFocus()
-    qtbot.waitUntil(window.conversation.composer.field.hasFocus)
+    focus_on(window.conversation.composer.field)
     bar = transcript.verticalScrollBar()
     qtbot.waitUntil(lambda: bar.maximum() > transcript.viewport().height())
     bar.setValue(bar.maximum())
@@ -158,10 +149,9 @@ def test_every_stop_of_the_main_window_shows_the_focus(
     chat.say("Hello **there**, see https://example.org\n\n```\n" + "x" * 400 + "\n```")
     window.conversation.files.add_text("A text")
     window.commands.search_in_front()
-    window.activateWindow()
     composer = window.conversation.composer
     composer.set_text("and")
-    composer.setFocus()
+    focus_on(composer.field)
     for section in window.panel.sections:
         section.fold(False)
     qtbot.waitUntil(lambda: composer.files.geometry().bottom() < composer.height())

@@ -1,6 +1,4 @@
 import pytest
-from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
@@ -12,6 +10,7 @@ from rdchat.ui.style.formatting import DEFAULT_MODEL
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.model_button import ModelButton
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import entries_of
 
 
 @pytest.fixture
@@ -19,13 +18,6 @@ def button(qtbot: QtBot, chat: Chat) -> ModelButton:
     button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
     qtbot.addWidget(button)
     return button
-
-
-def _entries(button: ModelButton) -> dict[str, QAction]:
-    menu = button.menu()
-    assert isinstance(menu, QMenu)
-    menu.aboutToShow.emit()
-    return {action.text(): action for action in menu.actions()}
 
 
 def test_the_button_tells_loading_then_the_model(chat: Chat, button: ModelButton) -> None:
@@ -52,10 +44,10 @@ def test_typing_loads_a_model_that_is_asleep(qtbot: QtBot, chat: Chat, window: M
 
 def test_recent_models_and_the_default_can_be_chosen(qtbot: QtBot, chat: Chat, button: ModelButton) -> None:
     chat.start()
-    assert _entries(button)[DEFAULT_MODEL].isChecked()
+    assert entries_of(button.menu())[DEFAULT_MODEL].isChecked()
     chat.controller.model_slot.load_model("/models/other", Dtype.AUTO)
     chat.wait_for(EngineState.IDLE)
-    entries = _entries(button)
+    entries = entries_of(button.menu())
     assert entries["other"].isChecked()
     assert not entries[DEFAULT_MODEL].isChecked()
     entries[DEFAULT_MODEL].trigger()
@@ -73,7 +65,7 @@ def test_no_model_is_said(qtbot: QtBot, chat: Chat, button: ModelButton) -> None
     chat.wait_for(EngineState.NO_MODEL)
     assert button.text() == "No model"
     with qtbot.waitSignal(button.folder_requested):
-        _entries(button)["Open Model Folder…"].trigger()
+        entries_of(button.menu())["Open Model Folder…"].trigger()
 
 
 FOUND = (
@@ -88,19 +80,19 @@ def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat:
     button.offer_models(installed)
     chat.start()
     with qtbot.waitSignal(installed.changed):
-        assert "org/small" not in _entries(button)  # they are being looked for
-    names = list(_entries(button))
+        assert "org/small" not in entries_of(button.menu())  # they are being looked for
+    names = list(entries_of(button.menu()))
     assert names[names.index("From Hugging Face") :][:3] == [
         "From Hugging Face",
         "org/small",
         "1 model that cannot be loaded",
     ]
-    left_out = _entries(button)["1 model that cannot be loaded"]
+    left_out = entries_of(button.menu())["1 model that cannot be loaded"]
     assert not left_out.isEnabled()
     assert left_out.toolTip() == "org/painter: The architecture 'painter' is unknown."
-    _entries(button)["Tiny"].trigger()
+    entries_of(button.menu())["Tiny"].trigger()
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == "/lm/Tiny")
     chat.wait_for(EngineState.IDLE)
-    entries = _entries(button)  # where it is among the recent ones now, and in its own place
+    entries = entries_of(button.menu())  # where it is among the recent ones now, and in its own place
     assert entries["Tiny"].isChecked()
     installed.finish_work()

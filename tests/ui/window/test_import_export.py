@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QEvent, QObject, QPoint, Qt
+from PySide6.QtCore import QEvent, QObject, QPoint
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QApplication, QCheckBox, QPlainTextEdit, QRadioButton
 from pytestqt.qtbot import QtBot
@@ -27,7 +27,7 @@ from rdchat.work.job import CancelledError, Job
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import choose_files, click_on
+from tests.ui.shown_widgets import choose_files, click_on, entries_of, press_key
 from tests.ui.transcript.conftest import button
 
 WAIT_MS = 60_000
@@ -91,13 +91,13 @@ def titles(chat: Chat) -> list[str]:
 def test_a_chat_is_exported_to_markdown_or_json(menu: Menu, tmp_path: Path):
     menu.actions.export_chat.trigger()
     assert menu.title == "Export “Bread”"
-    menu.qtbot.keyClick(menu.sheet.findChild(QCheckBox), Qt.Key.Key_Space)
-    menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Return)
+    press_key(menu.sheet.findChild(QCheckBox), "Space")
+    press_key(menu.sheet, "Return")
     choose_files(menu.window, tmp_path / "bread.md")
     menu.wait_for_banner("Exported 1 chat")
     assert "- Sampling: temperature 0.7" in (tmp_path / "bread.md").read_text()
     menu.actions.export_chat.trigger()
-    menu.qtbot.keyClick(menu.sheet.findChildren(QRadioButton)[1], Qt.Key.Key_Space)
+    press_key(menu.sheet.findChildren(QRadioButton)[1], "Space")
     assert not menu.sheet.findChild(QCheckBox).isEnabled()
     menu.click("Export…")
     choose_files(menu.window, tmp_path / "bread.json")
@@ -110,7 +110,7 @@ def test_a_chat_is_exported_from_its_row(menu: Menu, chat: Chat):
     (bread,) = listed(chat.controller.chats)
     chat.open.start_new()
     row = menu.window.sidebar.row_actions.menu_for(ChatRow(bread))
-    next(action for action in row.actions() if action.text() == "Export…").trigger()
+    entries_of(row)["Export…"].trigger()
     assert menu.title == "Export “Bread”"
     menu.sheet.close()
 
@@ -132,13 +132,15 @@ def test_all_chats_are_exported_into_a_folder(menu: Menu, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, tmp_path: Path):
+@pytest.mark.parametrize(("how", "chosen"), [("Choose Files…", "in/conversations.json"), ("Choose Folder…", "in")])
+def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, tmp_path: Path, how: str, chosen: str):
     circle = chatgpt_chat(chatgpt_node("a", "a", "user", "x"), title="A <b>circle</b>")
-    (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything(), circle]))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "conversations.json").write_text(json.dumps([chatgpt_with_everything(), circle]))
     menu.actions.import_chats.trigger()
     assert menu.title == "Import Chats"
-    menu.click("Choose Files…")
-    choose_files(menu.window, tmp_path / "conversations.json")
+    menu.click(how)
+    choose_files(menu.window, tmp_path / chosen)
     menu.wait_for_sheet("2 chats imported")
     assert menu.sheet.text == "5 messages from ChatGPT. 1 chat imported without some parts."
     (listed,) = menu.sheet.findChildren(QPlainTextEdit)
@@ -148,19 +150,6 @@ def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, t
     menu.wait_for_banner("The import was undone")
     assert titles(chat) == ["Bread"]
     assert not menu.title
-
-
-@pytest.mark.slow
-def test_a_folder_is_imported(menu: Menu, chat: Chat, tmp_path: Path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
-    menu.actions.import_chats.trigger()
-    menu.click("Choose Folder…")
-    choose_files(menu.window, tmp_path / "in")
-    menu.wait_for_sheet("1 chat imported")
-    menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Escape)
-    assert not menu.title
-    assert titles(chat) == ["Bread", "Rivers"]
 
 
 @pytest.mark.parametrize("files", [1, 40])
@@ -206,7 +195,7 @@ def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, ch
     menu.actions.restore.trigger()
     choose_files(menu.window, tmp_path / "backup.zip")
     menu.wait_for_sheet("Restore this backup?")
-    menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Return)
+    press_key(menu.sheet, "Return")
     menu.wait_for_banner("The backup was restored")
     assert titles(chat) == ["Bread"]
     menu.undo()
@@ -310,7 +299,7 @@ def test_a_sheet_closes_whenever_its_work_ends(desk: Desk, qtbot: QtBot, moment:
 def test_cancel_waits_for_the_end_of_the_work(desk: Desk, qtbot: QtBot) -> None:
     desk.begin()
     qtbot.waitUntil(lambda: desk.menu.title == "Backing up")
-    qtbot.keyClick(desk.menu.sheet, Qt.Key.Key_Escape)
+    press_key(desk.menu.sheet, "Esc")
     assert desk.menu.title == "Backing up", "it stays until the work has ended"
     assert desk.job.cancelled
     desk.end(CancelledError())
@@ -322,7 +311,7 @@ def test_cancel_without_work_closes_the_sheet(desk: Desk, qtbot: QtBot) -> None:
     desk.begin()
     qtbot.waitUntil(lambda: desk.menu.title == "Backing up")
     desk.transfers.end_transfers()
-    qtbot.keyClick(desk.menu.sheet, Qt.Key.Key_Escape)
+    press_key(desk.menu.sheet, "Esc")
     assert not desk.menu.title
 
 

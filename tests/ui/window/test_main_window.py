@@ -16,7 +16,7 @@ from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import choose_files, click_on, press_key
+from tests.ui.shown_widgets import choose_files, click_on, focus_on, press_key
 from tests.ui.transcript.conftest import button
 from tests.ui.window.message_menus import banners_of
 
@@ -195,9 +195,7 @@ def test_a_deleted_chat_can_be_brought_back(chat: Chat, window: MainWindow) -> N
     assert [row.title for row in listed(chat.controller.chats)] == ["Keep me"]
     assert banners_of(window) == []
     window.actions_.delete.trigger()
-    window.activateWindow()
-    window.conversation.composer.setFocus()
-    chat.qtbot.waitUntil(window.conversation.composer.field.hasFocus)
+    focus_on(window.conversation.composer.field)
     window.actions_.undo.trigger()
     assert listed(chat.controller.chats) == [], "a text field undoes typing"
     window.sidebar.list.setFocus()
@@ -329,14 +327,11 @@ def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: 
     assert chat.controller.settings.values.recent_models == (str(folder),)
 
 
-def test_after_asking_anew_one_can_type(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_after_asking_anew_one_can_type(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hello")
-    window.activateWindow()
-    window.sidebar.list.setFocus()
-    qtbot.waitUntil(window.sidebar.list.hasFocus)
-    reply = chat.path[-1].id
-    window.conversation.transcript.regenerate_requested.emit(reply)
+    focus_on(window.sidebar.list)
+    window.conversation.transcript.regenerate_requested.emit(chat.path[-1].id)
     assert window.conversation.composer.field.hasFocus()
     chat.wait_for_reply()
 

@@ -13,7 +13,7 @@ from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.menu_bar_item import MenuBarItem
 from tests.processes import held_by_another_process
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import close_by_hand
+from tests.ui.shown_widgets import close_by_hand, entries_of
 
 # The offscreen platform has no tray.
 pytestmark = pytest.mark.qt_log_ignore("systemTrayWindowChanged", extend=True)
@@ -27,8 +27,7 @@ def staying(monkeypatch: pytest.MonkeyPatch, chat: Chat, window: MainWindow) -> 
 
 
 def opened(window: MainWindow) -> dict[str, QAction]:
-    window.menu_bar_item.menu.aboutToShow.emit()
-    return {action.text(): action for action in window.menu_bar_item.menu.actions() if action.text()}
+    return {text: action for text, action in entries_of(window.menu_bar_item.menu).items() if text}
 
 
 def test_the_menu_says_what_the_model_does_and_stops_it(chat: Chat, staying: MainWindow) -> None:

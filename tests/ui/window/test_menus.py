@@ -15,7 +15,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import press_key
+from tests.ui.shown_widgets import focus_on, press_key
 from tests.ui.window.macos_shortcuts import RESERVED, STANDARD
 
 OURS = {"Ctrl+Shift+C": "shows colours, which the app has none of; chat apps copy the last reply with it"}
@@ -81,11 +81,9 @@ def test_menu_roles(window: MainWindow) -> None:
     assert actions.quit.menuRole() is QAction.MenuRole.QuitRole
 
 
-def test_edit_actions_act_on_the_focus(qtbot: QtBot, window: MainWindow) -> None:
+def test_edit_actions_act_on_the_focus(window: MainWindow) -> None:
     field = window.conversation.composer.field
-    window.activateWindow()
-    field.setFocus()
-    qtbot.waitUntil(field.hasFocus)
+    focus_on(field)
     window.conversation.composer.set_text("some words")
     window.actions_.select_all.trigger()
     assert field.textCursor().selectedText() == "some words"

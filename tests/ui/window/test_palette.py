@@ -1,6 +1,6 @@
 """The command palette: what it lists, in which order, and the keys and the mouse in it."""
 
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
@@ -10,15 +10,17 @@ from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.palette import CommandPalette, PaletteEntry
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import activate, press_key
+from tests.ui.shown_widgets import activate, click_on, press_key
 
 
-def _opened(window: MainWindow) -> CommandPalette:
+def _opened(window: MainWindow, words: str = "") -> CommandPalette:
+    """Open the palette by its key, and type words there."""
     activate(window)
     focused = QApplication.focusWidget()
     assert focused is not None
     press_key(focused, "Ctrl+K")
     assert window.palette_.field.hasFocus()
+    QTest.keyClicks(window.palette_.field, words)
     return window.palette_
 
 
@@ -29,8 +31,7 @@ def _listed(palette: CommandPalette) -> list[str]:
 def test_words_in_any_order_find_a_command_and_return_carries_it_out(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hello")
-    palette = _opened(window)
-    QTest.keyClicks(palette.field, "chat ne")
+    palette = _opened(window, "chat ne")
     assert _listed(palette)[:1] == ["New Chat"]
     press_key(palette.field, "Return")
     assert not palette.isVisible()
@@ -40,8 +41,7 @@ def test_words_in_any_order_find_a_command_and_return_carries_it_out(chat: Chat,
 
 def test_what_was_used_last_comes_first_also_after_a_restart(chat: Chat, window: MainWindow) -> None:
     chat.start()
-    palette = _opened(window)
-    QTest.keyClicks(palette.field, "time ledger")
+    palette = _opened(window, "time ledger")
     press_key(palette.field, "Return")
     window.windows.ledger.close()
     palette = _opened(window)
@@ -54,8 +54,7 @@ def test_settings_are_found_by_what_is_in_them(chat: Chat, window: MainWindow) -
     assert [*PAGES] == [window.settings_window.tabs.tabText(index) for index in range(len(PAGES))]
     assert window.settings_window.tabs.count() == len(PAGES)
     for words, name in (("dark", "General"), ("mcp", "Tools"), ("temperature", "New Chats")):
-        palette = _opened(window)
-        QTest.keyClicks(palette.field, words)
+        palette = _opened(window, words)
         assert [(entry.text, entry.detail) for entry in palette.listed[:1]] == [(f"Settings: {name}", "")]
         press_key(palette.field, "Return")
         settings = window.settings_window
@@ -63,8 +62,7 @@ def test_settings_are_found_by_what_is_in_them(chat: Chat, window: MainWindow) -
         assert settings.tabs.tabText(settings.tabs.currentIndex()) == name
         settings.close()
     chat.say("Hello")
-    palette = _opened(window)
-    QTest.keyClicks(palette.field, "tree")
+    palette = _opened(window, "tree")
     assert _listed(palette)[:1] == ["Tokens and Drafts"]
 
 
@@ -72,17 +70,12 @@ def test_chats_and_what_is_not_listed_are_found(chat: Chat, window: MainWindow) 
     for title in ("Crème brûlée", "Bread"):
         chat.store.create_conversation(title)
     chat.start()
-    palette = _opened(window)
-    QTest.keyClicks(palette.field, "brulee")
+    palette = _opened(window, "brulee")
     assert [(entry.text, entry.detail) for entry in palette.listed[:1]] == [("Crème brûlée", "Chat")]
-    QTest.mouseClick(
-        palette.list.viewport(),
-        Qt.MouseButton.LeftButton,
-        pos=palette.list.visualItemRect(palette.list.topLevelItem(0)).center(),  # type: ignore[arg-type]
-    )
+    first = palette.list.visualItemRect(palette.list.topLevelItem(0))  # type: ignore[arg-type]
+    click_on(palette.list.viewport(), first.center())
     assert window.windowTitle() == "Crème brûlée"
-    palette = _opened(window)
-    QTest.keyClicks(palette.field, "flour")
+    palette = _opened(window, "flour")
     press_key(palette.field, "Return")
     assert window.sidebar.search.text() == "flour"
     assert window.sidebar.search.hasFocus()
@@ -94,16 +87,14 @@ def test_models_are_loaded_and_another_source_is_listed_too(chat: Chat, window: 
     chat.wait_for(EngineState.IDLE)
     used: list[str] = []
     window.palette_.sources.append(lambda: [PaletteEntry("thing 1", "Brief", "Thing", lambda: used.append("Brief"))])
-    palette = _opened(window)
-    QTest.keyClicks(palette.field, "load model")
+    palette = _opened(window, "load model")
     assert ("model None", "Model") in [(entry.key, entry.detail) for entry in palette.listed]
     palette.field.clear()
     QTest.keyClicks(palette.field, "brief")
     press_key(palette.field, "Return")
     assert used == ["Brief"]
     chat.controller.settings.change_values(presets=(Preset("Pirate", "7"),))
-    palette = _opened(window)
-    QTest.keyClicks(palette.field, "preset pir")
+    palette = _opened(window, "preset pir")
     press_key(palette.field, "Return")
     assert chat.open.conversation.own.preset == "7"
 
@@ -119,7 +110,7 @@ def test_escape_and_a_click_beside_it_close_it_and_the_keyboard_goes_back(chat: 
     assert chat.writing, "Escape closed the palette, and stopped nothing"
     assert window.sidebar.list.hasFocus()
     palette = _opened(window)
-    QTest.mouseClick(palette, Qt.MouseButton.LeftButton, pos=QPoint(5, palette.height() + 5))
+    click_on(palette, QPoint(5, palette.height() + 5))
     assert not palette.isVisible()
     assert window.sidebar.list.hasFocus()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, Qt, QUrl
+from PySide6.QtCore import QMimeData, QUrl
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
@@ -25,8 +25,7 @@ from rdchat.ui.window.quick_window import QuickWindow
 from tests.inference.vision.pictures import encoded, photo, stored
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
-
-CONTROL = Qt.KeyboardModifier.ControlModifier
+from tests.ui.shown_widgets import click_on, press_key
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def quick(qtbot: QtBot, window: MainWindow) -> QuickWindow:
 
 def ask(qtbot: QtBot, quick: QuickWindow, text: str) -> None:
     qtbot.keyClicks(quick.composer.field, text)
-    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return)
+    press_key(quick.composer.field, "Return")
 
 
 def ended(qtbot: QtBot, chat: Chat) -> None:
@@ -72,12 +71,12 @@ def test_questions_are_asked_and_nothing_is_stored(qtbot: QtBot, chat: Chat, qui
     assert chat.store.conversations() == []
     assert chat.store.rows("SELECT count(*) FROM messages")[0][0] == 0
     assert not chat.controller.recorder.held
-    qtbot.keyClick(quick, Qt.Key.Key_Escape)
+    press_key(quick, "Esc")
     assert not quick.isVisible()
     quick.open_here()
     qtbot.waitUntil(quick.isActiveWindow)
     assert len(texts(chat)) == 4
-    qtbot.keyClick(quick.composer.field, Qt.Key.Key_N, CONTROL)
+    press_key(quick.composer.field, "Ctrl+N")
     assert texts(chat) == []
     assert quick.transcript.isHidden()
     assert chat.controller.chat.id is None
@@ -91,11 +90,10 @@ def test_an_exchange_goes_on_as_a_chat_while_it_is_written(
     ended(qtbot, chat)
     before = chat.controller.quick.path[-1]
     chat.engine.gate.shut()
-    qtbot.keyClicks(quick.composer.field, "And then?")
-    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return)
+    ask(qtbot, quick, "And then?")
     chat.engine.gate.allow(4)
     qtbot.waitUntil(lambda: texts(chat)[-1] == "Hello,")
-    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return, CONTROL)
+    press_key(quick.composer.field, "Ctrl+Return")
     assert (quick.isVisible(), texts(chat)) == (False, [])
     qtbot.waitUntil(window.isActiveWindow)
     path = chat.controller.chat.path
@@ -131,7 +129,7 @@ def test_a_question_that_waits_can_be_stopped_or_wait_in_a_chat(qtbot: QtBot, ch
     quick.composer.button.click()
     assert shown(quick) == ["Stopped."]
     qtbot.keyClicks(quick.composer.field, "Second")
-    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return, CONTROL)
+    press_key(quick.composer.field, "Ctrl+Return")
     assert [each.text for each in chat.controller.chat.path if each.role is Role.USER] == ["First"]
     chat.engine.gate.open()
     qtbot.waitUntil(lambda: len(chat.controller.chat.path) == 4 and not chat.writing)
@@ -148,7 +146,7 @@ def test_a_chats_message_waits_for_the_quick_reply_and_stop_ends_it(
     qtbot.waitUntil(lambda: texts(chat)[-1] == "Hello")
     chat.controller.send("Slow")
     assert len(chat.controller.chat.unsent.waiting) == 1
-    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Period, CONTROL)
+    press_key(quick.composer.field, "Ctrl+.")
     ended_as = lambda: chat.controller.quick.path[-1].finish_reason  # noqa: E731
     qtbot.waitUntil(lambda: ended_as() is FinishReason.CANCELLED)
     assert shown(quick) == ["Stopped."]
@@ -179,7 +177,7 @@ def test_the_clipboard_is_inserted_when_its_button_is_pressed(qtbot: QtBot, quic
     quick.open_here()  # it has the keyboard: this hides it
     quick.open_here()
     assert quick.composer.text == ""
-    qtbot.mouseClick(quick.composer.attach, Qt.MouseButton.LeftButton)
+    click_on(quick.composer.attach)
     assert quick.composer.text == "word " * 1000, "a long text stays text here"
 
 
@@ -188,7 +186,7 @@ def test_the_first_key_wakes_the_model(qtbot: QtBot, chat: Chat, quick: QuickWin
     chat.client._fall_asleep()
     if not chat.client.asleep:
         chat.client._set_asleep(True)
-    qtbot.keyClick(quick.composer.field, Qt.Key.Key_H)
+    press_key(quick.composer.field, "H")
     assert not chat.client.asleep
 
 
@@ -236,7 +234,7 @@ def test_a_pasted_image_is_asked_about_and_becomes_part_of_the_chat(
     data.setData("image/png", encoded(image, "PNG"))
     paste(quick, data)
     wait_for_image(qtbot, chat)
-    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return)
+    press_key(quick.composer.field, "Return")
     ended(qtbot, chat)
     (seen,) = chat.engine.requests[-1].messages[0].images
     assert (seen.width, seen.path.read_bytes()) == (37, encoded(image, "PNG"))
@@ -250,7 +248,7 @@ def test_a_pasted_image_is_asked_about_and_becomes_part_of_the_chat(
     files.setUrls([QUrl.fromLocalFile(str(other))])
     paste(quick, files)
     wait_for_image(qtbot, chat)
-    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return)
+    press_key(quick.composer.field, "Return")
     ended(qtbot, chat)
     quick._open_as_chat()
     assert [file.width for message in chat.controller.chat.path for file in message.files] == [37, 20]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.listing import ChatRow
@@ -23,6 +23,7 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.stores import connect_by_hand, finish_message, written_by_hand
 from tests.ui.conftest import Chat
+from tests.ui.hovering import rich_labels
 
 COUNT = 100_000
 _MAX_ROWS = 2_000  # that Python reads for one command
@@ -260,8 +261,7 @@ def test_a_window_opens_on_it_and_the_chat_goes_on(odd: None, chat: Chat, window
     chat.start()
     assert len(chat.path) == 2
     window.grab()
-    labels = [label for label in window.findChildren(QLabel) if "<h1>" in label.text()]
-    assert not any(_is_rich(label) for label in labels)
+    assert rich_labels(window) == []
     for reply in chat.path:
         window.windows.show_tokens(reply.id)
     chat.say("And then?")
@@ -270,7 +270,3 @@ def test_a_window_opens_on_it_and_the_chat_goes_on(odd: None, chat: Chat, window
     for other in window.findChildren(QWidget, options=Qt.FindChildOption.FindDirectChildrenOnly):
         if other.isWindow():
             other.close()
-
-
-def _is_rich(label: QLabel) -> bool:
-    return label.textFormat() is not Qt.TextFormat.PlainText

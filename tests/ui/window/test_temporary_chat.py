@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QMessageBox, QWidget
+from PySide6.QtWidgets import QLabel, QMessageBox
 
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import is_temporary
@@ -16,7 +15,7 @@ from rdchat.ui.conversation.chat_lines import TemporaryBar
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import answer_question
+from tests.ui.shown_widgets import answer_question, click_on
 from tests.ui.window.message_menus import banners_of
 
 WORDS = "xylophone of a secret"
@@ -51,7 +50,7 @@ def question_of(window: MainWindow) -> QMessageBox | None:
     return next((box for box in window.findChildren(QMessageBox) if box.isVisible()), None)
 
 
-def bar_of(window: MainWindow) -> QWidget:
+def bar_of(window: MainWindow) -> TemporaryBar:
     (bar,) = window.findChildren(TemporaryBar)
     return bar
 
@@ -135,7 +134,7 @@ def test_it_becomes_a_chat(window: MainWindow, chat: Chat, temporary: Path) -> N
     assert chat.engine.requests[-1].keep is None, "its caches are on no disk"
     texts = [each.text for each in chat.path]
     window.conversation.composer.set_text("and what is typed")
-    chat.qtbot.mouseClick(window.findChildren(TemporaryBar)[0].keep, Qt.MouseButton.LeftButton)
+    click_on(bar_of(window).keep)
     assert window.conversation.composer.field.hasFocus()
     assert (chat.open.temporary, is_temporary(chat.path.ids[-1])) == (False, False)
     assert [each.text for each in chat.path] == texts

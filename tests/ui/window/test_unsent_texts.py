@@ -236,6 +236,7 @@ def test_what_is_sent_or_saved_does_not_come_back(qtbot: QtBot, app: App, messag
         editor_of(window, messages[1]).setPlainText("Mine.")
         press_key(editor_of(window, messages[1]), "Ctrl+Return")
         assert controller.chat.path[-1].text == "Mine."
+        assert widget_of(window, controller.chat.path[-1]).message.edited
         controller.chat.start_new()
         qtbot.waitUntil(lambda: controller.model_slot.info is not None)
         qtbot.keyClicks(window.conversation.composer.field, "Two?")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint
-from PySide6.QtGui import QAction, QContextMenuEvent, QGuiApplication, QTextCursor
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QTextCursor
 from PySide6.QtWidgets import QFileDialog, QMenu
 from pytestqt.qtbot import QtBot
 
@@ -24,7 +24,7 @@ from rdchat.ui.transcript.markdown.copying import (
 )
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.view import TranscriptView
-from tests.ui.shown_widgets import choose_files, shown_child
+from tests.ui.shown_widgets import choose_files, entries_of, shown_child
 from tests.ui.transcript.conftest import Show, answered, person, reply, select_text, widget_of
 
 # ruff: noqa: RUF001  full-width punctuation is what these tests are about
@@ -233,10 +233,6 @@ def test_a_selection_beside_formulas_has_their_source(show: Show) -> None:
     assert copied.endswith("and more")
 
 
-def entries(menu: QMenu) -> dict[str, QAction]:
-    return {action.text(): action for action in menu.actions()}
-
-
 def open_menu_over(view: TranscriptView, message_id: int) -> QMenu:
     """Open the menu over the text of a message."""
     widget = widget_of(view, message_id)
@@ -250,7 +246,7 @@ def test_a_message_is_copied_in_each_form(qtbot: QtBot, show: Show) -> None:
     view = show(answered("<think>hm</think>\n\nSome **bold** words"))
     clipboard = QGuiApplication.clipboard()
     menu = open_menu_over(view, 2)
-    forms = entries(entries(menu)["Copy Message As"].menu())
+    forms = entries_of(entries_of(menu)["Copy Message As"].menu())
     forms["Plain text"].trigger()
     qtbot.waitUntil(lambda: clipboard.text() == "Some bold words")
     assert not clipboard.mimeData().hasHtml()
@@ -267,15 +263,15 @@ def test_what_is_selected_is_copied_and_quoted_from_the_menu(qtbot: QtBot, show:
     view = show(answered("Some **bold** words\n\nand more"))
     select_text(widget_of(view, 2).body, "bold", "and")
     menu = open_menu_over(view, 2)
-    entries(entries(menu)["Copy Selection As"].menu())["Rich text"].trigger()
+    entries_of(entries_of(menu)["Copy Selection As"].menu())["Rich text"].trigger()
     assert "<p><strong>bold</strong> words</p>\n<p>and</p>" in QGuiApplication.clipboard().mimeData().html()
     with qtbot.waitSignal(view.quote_requested) as asked:
-        entries(menu)["Quote Selection"].trigger()
+        entries_of(menu)["Quote Selection"].trigger()
     assert asked.args == ["**bold** words\n\nand"]
     menu.close()
     widget_of(view, 2).body.moveCursor(QTextCursor.MoveOperation.Start)
     menu = open_menu_over(view, 2)
-    assert "Quote Selection" not in entries(menu)
+    assert "Quote Selection" not in entries_of(menu)
     menu.close()
 
 

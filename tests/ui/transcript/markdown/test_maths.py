@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from PySide6.QtGui import QFontMetrics, QGuiApplication
+from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.formulas import UNITS, Formula, FormulaDrawer, draw_formula
@@ -14,7 +14,7 @@ from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
-from rdchat.ui.transcript.markdown.text_formats import FORMULAS, FormulaLibrary, TextFormats, font_of_descent
+from rdchat.ui.transcript.markdown.text_formats import FORMULAS, FormulaLibrary, TextFormats
 from tests.ui.transcript.conftest import draw, new_body
 
 OBJECT = "\ufffc"
@@ -117,7 +117,8 @@ def test_a_formula_stands_in_its_line_and_is_copied_as_written(qtbot: QtBot, bod
     formula = body.document().firstBlock().next()
     drawn = draw_formula("\\frac{a}{b}", True)
     tall = (drawn.ascent + drawn.depth) / UNITS * body.fontMetrics().ascent()
-    assert body.document().documentLayout().blockBoundingRect(formula).height() >= tall  # it overlaps nothing
+    height = body.document().documentLayout().blockBoundingRect(formula).height()
+    assert tall <= height < 2 * tall  # it overlaps nothing
 
 
 def test_a_formula_that_cannot_be_drawn_is_its_source_and_says_so(qtbot: QtBot, body: TextBody) -> None:
@@ -187,14 +188,6 @@ def test_a_formula_alone_in_a_cell_stands_on_the_line_of_the_words_beside_it(qtb
             ascents[text] = layout.lineAt(0).ascent()
     assert len(ascents) == 2
     assert ascents[OBJECT] == pytest.approx(ascents["words"], abs=1)  # in pixels
-
-
-@pytest.mark.parametrize("descent", [0, 1, 7, 40, 120])
-def test_the_smallest_font_of_a_descent_is_found(qtbot: QtBot, descent: int) -> None:
-    font = font_of_descent(descent)
-    assert QFontMetrics(font).descent() >= descent
-    font.setPixelSize(max(1, font.pixelSize() - 1))
-    assert QFontMetrics(font).descent() < descent or font.pixelSize() == 1
 
 
 class Drawer(FormulaDrawer):

@@ -17,7 +17,7 @@ from rdchat.ui.transcript.markdown.text_body import FIRST_CHARACTERS, TextBody
 from tests.links import click, collected_links
 from tests.serving import in_background
 from tests.ui.shown_widgets import choose_files, click_on, press_key, shown_child, turn_wheel
-from tests.ui.transcript.conftest import RICH, button, draw, new_body
+from tests.ui.transcript.conftest import RICH, body_of, button, draw, new_body
 
 MakeBody = Callable[..., TextBody]
 
@@ -27,12 +27,9 @@ def make_body(qtbot: QtBot, theme: Theme) -> MakeBody:
     """Show a text, 600 pixels wide, and wait until it is drawn and coloured."""
 
     def make(text: str, width: int = 600) -> TextBody:
-        body = new_body(qtbot, theme)
-        draw(qtbot, body, text)
+        body = body_of(qtbot, theme, text)
         for _ in range(2):
             body.resize(width, body.heightForWidth(width))
-        body.show()
-        qtbot.waitExposed(body)
         return body
 
     return make
@@ -76,14 +73,13 @@ def test_a_web_link_opens_only_after_a_click(make_body: MakeBody, opened: list[s
     assert opened == ["https://example.org/page"]
 
 
-@pytest.mark.parametrize("address", ["javascript:alert(1)", "file:///etc/passwd"])
-def test_dangerous_links_are_text_and_say_why(make_body: MakeBody, opened: list[str], address: str) -> None:
-    body = make_body(f"Do [click here]({address}) now.")
+def test_dangerous_links_are_text_and_say_why(make_body: MakeBody, opened: list[str]) -> None:
+    body = make_body("Do [click here](javascript:alert(1)) now.")
     click(body, "click here")
     assert opened == []
     look = body.document().find("click").charFormat()
     assert not look.isAnchor()
-    assert look.toolTip() == f"Not a link: rdchat opens only web and mail addresses.\n{address}"
+    assert look.toolTip() == "Not a link: rdchat opens only web and mail addresses.\njavascript:alert(1)"
 
 
 def test_a_remote_image_is_never_fetched(make_body: MakeBody) -> None:
