@@ -199,7 +199,7 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     chat.controller.settings.change(replace(chat.controller.settings.values, recent_models=("/models/small",)))
     _choose(controls, Mode.SPECULATIVE)
     entries = entries_of(controls.draft_model.menu())
-    assert list(filter(None, entries)) == ["None", "small", "Find in Models…", "Choose Folder…"]
+    assert list(filter(None, entries)) == ["None", "Recent", "small", "Find in Models…", "Choose Folder…"]
     entries["small"].trigger()
     assert chat.controller.drafting.settings.draft_model == "/models/small"
     entries_of(controls.draft_model.menu())["Choose Folder…"].trigger()

@@ -123,12 +123,10 @@ def test_a_model_that_did_not_load(window: MainWindow, chat: Chat, pipe: Pipe) -
     check(pipe, window)
 
 
-def cards(pipe: Pipe) -> tuple[ModelCard, ...]:
+def cards(pipe: Pipe, kind: HeadKind | None = None) -> tuple[ModelCard, ...]:
     """Return two models, or drafters, of which one cannot be used."""
     return tuple(
-        ModelCard(
-            pipe.named(f"{what}name"), pipe.named(what), pipe.named("place"), kind=HeadKind.EAGLE3, problem=problem
-        )
+        ModelCard(pipe.named(f"{what}name"), pipe.named(what), pipe.named("place"), kind=kind, problem=problem)
         for what, problem in (("fit", ""), ("unfit", pipe.named("problem")))
     )
 
@@ -151,7 +149,7 @@ def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat:
 
 
 def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
-    search = FolderSearch(lambda _: cards(pipe))
+    search = FolderSearch(lambda _: cards(pipe, HeadKind.EAGLE3))
     chat.engine.fits = {pipe.named("fit"): DrafterFit(pipe.named("fit"), TargetMatch(True))}
     drafting = chat.controller.drafting
     drafting.offer_drafters(search)

@@ -285,7 +285,7 @@ def test_whatever_moves_a_card_below_the_pointer_begins_the_pause_anew(
     new_place = QWidget()
     place = QWidget()
     place.setMinimumHeight(200)
-    column(above, QLabel("Above\n" * 60), new_place, place, within=content)
+    column(above, QLabel("Above\n" * 60), place, new_place, within=content)
     area = QScrollArea(widgetResizable=True)
     area.setWidget(content)
     column(area, within=window)
