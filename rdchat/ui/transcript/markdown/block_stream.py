@@ -175,6 +175,7 @@ class BlockStream:
         """Settle what cannot change any more; return the open tail, or None if there is more to do."""
         window = ""
         source = ""
+        following = ""
         # A larger window is parsed only if nothing can be settled in the usual one.
         for limit in (_STEP, _MAX_OPEN):
             window = self._window(text, limit)
@@ -186,6 +187,12 @@ class BlockStream:
                 return None
             if not following:
                 break
+        if following:
+            # Nothing was settled, so there is no line feed: one line fills the longest window. A piece of it is a text.
+            piece = pieces(window)[0]
+            update.blocks.append(Block(Kind.TEXT, (Run(piece),), tight=True))
+            self._tail = replace(self._tail, offset=self._tail.offset + len(piece))
+            return None
         parsed = self._parse(source)
         if not final:
             return parsed.blocks
@@ -222,14 +229,13 @@ class BlockStream:
     def _settle(self, window: str, following: str, update: Update, *, longest: bool) -> bool:
         """Settle as much as possible of a window, the beginning of the tail; return whether that was anything.
 
-        The first case that applies:
+        Its complete lines are parsed, unless there are none, or no more than at the last search. The first case that
+        applies:
 
-        1. One line fills the longest window: its first piece is settled as plain text.
-        2. No line is complete, or none more than at the last search: nothing.
-        3. There are several top-level blocks: all but the last are settled.
-        4. There is one long list: all its items but the last are settled.
-        5. One block fills the window: it is cut behind the last complete line. A block other than a table or a
-           paragraph is cut only in the longest window.
+        1. There are several top-level blocks: all but the last are settled, since a complete line begins that one.
+        2. There is one long list: all its items but the last are settled.
+        3. One block fills the window: it is cut behind the last complete line, and goes on in the tail. A block other
+           than a table or a paragraph is cut only in the longest window.
 
         Args:
             window: Some lines, of which the last one may be incomplete.
@@ -238,36 +244,27 @@ class BlockStream:
             longest: Whether the window has as many lines as the open block may have.
         """
         complete = window[: window.rfind("\n") + 1]
-        offset = self._tail.offset
-        if not complete and following and longest:
-            # One line fills the window.
-            piece = pieces(window)[0]
-            update.blocks.append(Block(Kind.TEXT, (Run(piece),), tight=True))
-            self._tail = replace(self._tail, offset=offset + len(piece))
-            return True
-        if not complete or (offset + len(complete) == self._checked and not following):
+        end = self._tail.offset + len(complete)
+        if not complete or (end == self._checked and not following):
             return False
-        self._checked = offset + len(complete)
+        self._checked = end
         parsed = self._parse(complete)
         blocks = parsed.blocks
-        if len(parsed.starts) > 1:
-            # A complete line begins the last block, so those before it are settled.
-            line, count = parsed.starts[-1]
-            self._settle_first(parsed, count, _line_start(complete, line), update)
-            return True
-        if parsed.last_item and parsed.last_item[0] and len(complete) > _LONG_LIST:
-            # A long list: its items but the last one are settled.
-            line, count, number = parsed.last_item
-            self._settle_first(parsed, count, _line_start(complete, line), update, number=number)
-            return True
+        number: int | None = None
         can_be_cut = longest or all(block.kind is Kind.TABLE or _is_paragraph(block) for block in blocks)
-        if not following or not can_be_cut:
+        if len(parsed.starts) > 1:
+            line, count = parsed.starts[-1]
+        elif parsed.last_item and parsed.last_item[0] and len(complete) > _LONG_LIST:
+            line, count, number = parsed.last_item
+        elif following and can_be_cut:
+            next_is_blank = (window + following)[len(complete)] == "\n"
+            joined = bool(blocks) and _is_paragraph(blocks[-1]) and not next_is_blank
+            table = self._head_of_table(complete, parsed)
+            self._settle_first(parsed, len(blocks), len(complete), update, table=table, joined=joined)
+            return True
+        else:
             return False
-        # One block fills the window. It is cut behind the last complete line, and goes on in the tail.
-        next_is_blank = (window + following)[len(complete)] == "\n"
-        joined = bool(blocks) and _is_paragraph(blocks[-1]) and not next_is_blank
-        table = self._head_of_table(complete, parsed)
-        self._settle_first(parsed, len(blocks), len(complete), update, table=table, joined=joined)
+        self._settle_first(parsed, count, _line_start(complete, line), update, number=number)
         return True
 
     def _head_of_table(self, complete: str, parsed: Parsed) -> str:
@@ -275,8 +272,8 @@ class BlockStream:
 
         The rows that follow are parsed behind these lines, without which they would not be read as a table.
         """
-        last = parsed.blocks[-1] if parsed.blocks else None
-        if last is None or last.kind is not Kind.TABLE or last.indent or last.quotes:
+        last = parsed.blocks[-1] if parsed.blocks else Block(Kind.TEXT)
+        if last.kind is not Kind.TABLE or last.nesting:
             return ""
         if last.joined and len(parsed.blocks) == 1:
             # The piece has only rows of the table that the tail continues: its head stands further up.

@@ -5,7 +5,7 @@ sets them in short steps.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -92,51 +92,54 @@ class GrowingCode:
         if self._lexer is None:
             return 0, []
         added = "".join(f"{line}\n" for line in lines)
-        first_added = self._begin + len(self._again)
-        self._again += lines
-        if self._comment_end and self._comment_end not in added:
-            return first_added, _coloured_lines([(0, Comment, added)])
         # Reading moves `_begin` on.
         begin = self._begin
-        return begin, _coloured_lines(self._tokens("".join(f"{line}\n" for line in self._again), self._lexer))
-
-    def _tokens(self, source: str, lexer: Lexer) -> Iterator[_Token]:
-        """Yield the tokens of the lines in `_again`; then drop the lines that need not be read again.
-
-        An open comment is yielded as one token up to the end.
-        """
         if not self._keeps_state:
-            yield from lexer.get_tokens_unprocessed(source)
-            self._begin += len(self._again)
-            self._again.clear()
-            return
+            self._begin += len(lines)
+            return begin, _coloured_lines(self._lexer.get_tokens_unprocessed(added))
+        before = self._again
+        self._again = before + lines
+        if self._comment_end and self._comment_end not in added:
+            return begin + len(before), _coloured_lines([(0, Comment, added)])
+        return begin, _coloured_lines(self._read_again(cast(ExtendedRegexLexer, self._lexer)))
+
+    def _read_again(self, lexer: ExtendedRegexLexer) -> list[_Token]:
+        """Return the tokens of the lines in `_again`, and drop the lines that need not be read again.
+
+        An open comment is one token up to the end.
+        """
+        source = "".join(f"{line}\n" for line in self._again)
+        tokens = list[_Token]()
         # Where the lines end that need not be read again, and the state there: at the last line that a token begins.
         settled = 0
         stack = self._stack
         self._comment_end = ""
         context = LexerContext(source, 0, list(stack), len(source))
-        for position, kind, text in ExtendedRegexLexer.get_tokens_unprocessed(
-            cast(ExtendedRegexLexer, lexer), context=context
-        ):
+        for position, kind, text in ExtendedRegexLexer.get_tokens_unprocessed(lexer, context=context):
             # `context` has the state before a rule's match; the later tokens of the same match stand behind its `pos`.
             if position and position == context.pos and source[position - 1] == "\n":
                 settled = position
                 stack = list(context.stack)
             opening = next((sign for sign in self._comments if source.startswith(sign, position)), "")
-            wider = kind.split()
-            in_text = (Comment in wider or String in wider) and String.Regex not in wider
-            if opening and text and not in_text:
+            if opening and text and not _is_in_text(kind):
                 # The lexer took the sign for something else, since the end is not written yet.
                 self._comment_end = self._comments[opening]
-                yield position, Comment, source[position:]
+                tokens.append((position, Comment, source[position:]))
                 break
-            yield position, kind, text
+            tokens.append((position, kind, text))
         if not self._comment_end and len(self._again) > _MAX_AGAIN:
             settled = len(source)
         settled_lines = source.count("\n", 0, settled)
         self._begin += settled_lines
         self._again = self._again[settled_lines:]
         self._stack = stack
+        return tokens
+
+
+def _is_in_text(kind: _TokenType) -> bool:
+    """Whether a token is in a comment or a string, where no comment begins; a regular expression is not one."""
+    wider = kind.split()
+    return (Comment in wider or String in wider) and String.Regex not in wider
 
 
 def _lexer(language: str) -> Lexer | None:

@@ -104,18 +104,18 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
         if block.marker:
             markers[-1] = _marker(block, markers[-1]) if parser else block.marker
         written = list(_lines(block, parser))
-        # Each line of code is a block, or several if it is overlong; the blocks of one code have the same number.
-        begins_code = above is None or above.code != block.code
-        ends_code = index + 1 == len(blocks) or blocks[index + 1].code != block.code
-        if parser and block.kind is Kind.CODE:
-            if begins_code:
+        if block.kind is Kind.CODE:
+            # Each line of code is a block, or several if it is overlong; the blocks of one code have the same number.
+            begins_code = above is None or above.code != block.code
+            ends_code = index + 1 == len(blocks) or blocks[index + 1].code != block.code
+            if block.joined and not begins_code:
+                # It continues the overlong line whose beginning the block above is.
+                lines[-1] += written.pop(0)
+            if begins_code and parser:
                 fence = _fence(blocks, index)
                 written.insert(0, fence + block.language)
-            if ends_code:
+            if ends_code and parser:
                 written.append(fence)
-        if block.kind is Kind.CODE and block.joined and not begins_code:
-            # It continues the overlong line whose beginning the block above is.
-            lines[-1] += written.pop(0)
         for number, line in enumerate(written):
             margin = _margin(block.nesting, markers, parser)
             if number == 0 and block.marker:

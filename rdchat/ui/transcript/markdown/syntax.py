@@ -284,7 +284,7 @@ class OpenFence:
     def add_line(self, line: str) -> bool:
         """Take the next line, and return whether it closes the block."""
         mark, language = self._open[-1]
-        opening = FENCE.match(line) if _is_markdown([language]) else None
+        opening = FENCE.match(line) if _is_markdown(language) else None
         if opening and opening[3].strip() and opening[2].startswith(mark):
             self._open.append((opening[2], opening[3].split()[0]))
         elif _closes(line, mark):
@@ -299,17 +299,18 @@ def _closes(line: str, mark: str) -> bool:
     return len(bare) - len(signs) < 4 and signs.startswith(mark) and not signs.strip(mark[0])
 
 
-def _is_markdown(info: list[str]) -> bool:
-    return bool(info) and info[0].lower() in {"markdown", "md"}
+def _is_markdown(info: str) -> bool:
+    """Whether what is written behind the mark of a fence begins with the name of Markdown."""
+    return (info.split() or [""])[0].lower() in {"markdown", "md"}
 
 
 def _fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """Read a code block as markdown-it does; one of Markdown ends where `OpenFence` says."""
     if not fence(state, start, end, silent):
         return False
-    token = state.tokens[-1] if state.tokens else None
-    if silent or token is None or not _is_markdown(token.info.split()):
+    if silent or not _is_markdown(state.tokens[-1].info):
         return True
+    token = state.tokens[-1]
     opening = OpenFence(token.markup, token.info.split()[0])
     line = start + 1
     closed = False
