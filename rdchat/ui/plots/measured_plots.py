@@ -55,16 +55,19 @@ class SpeedBars:
     def draw_plot(self, drawing: Drawing) -> None:
         drawing.heading(TITLE, *LINES)
         fastest = max([1.0, *(max(figure.high, figure.median) for _, figure in self.bars)])
-        names = [drawing.width_of(label) for label, _ in self.bars]
-        left = min(max(names, default=0.0), drawing.width * 0.4) + 12
+        widest = max((drawing.width_of(label) for label, _ in self.bars), default=0.0)
+        left = min(widest, drawing.width * 0.4) + 12
         # Pixels of a speed-up of 1.
         unit = max(drawing.width - left - drawing.width_of(ratio(fastest), bold=True) - 12, 1.0) / fastest
         top = drawing.height
         bottom = top + len(self.bars) * _ROW
-        rows = [QRectF(0, top + number * _ROW, drawing.width, _ROW) for number in range(len(self.bars))]
+        rows = [
+            (QRectF(0, top + number * _ROW, drawing.width, _ROW), label, figure)
+            for number, (label, figure) in enumerate(self.bars)
+        ]
         texts: list[str] = []
         _draw_axis(drawing, left, unit, fastest, (top, bottom))
-        for row, (label, figure) in zip(rows, self.bars, strict=True):
+        for row, label, figure in rows:
             _draw_bar(drawing, row, left, unit, figure)
             spread = f"Half of the {figure.n} values are between {figure.low:.2f} and {figure.high:.2f}."
             median = f"{label}: {ratio(figure.median)} plain decoding."
@@ -72,7 +75,7 @@ class SpeedBars:
             drawing.add_tooltip(row, texts[-1])
         # The line at 1 is above all bars, and the texts are above the line.
         drawing.line([(left + unit, top), (left + unit, bottom)], "text", 1.2, DASHED)
-        for row, (label, figure) in zip(rows, self.bars, strict=True):
+        for row, label, figure in rows:
             drawing.write_text(QRectF(0, row.y(), left - 12, _ROW), label, align="right")
             value = ratio(figure.median)
             end = left + unit * max(figure.median, figure.high)
@@ -147,42 +150,43 @@ class CurvesPlot:
     shares: bool
 
     def draw_plot(self, drawing: Drawing) -> None:
-        """See `Plot`. The tooltip at each point of the first curve lists all that was measured there."""
+        """See `Plot`."""
         drawing.heading(self.title, *([self.line] if self.line else ()))
         curves = [curve for curve in self.curves if curve.points]
-        names = _NAME_WIDTH if len(curves) > 1 else 4.0
-        frame = QRectF(_LEFT, drawing.height + 4, drawing.width - _LEFT - names, _HEIGHT - 4)
+        has_names = len(curves) > 1
+        right = drawing.width - (_NAME_WIDTH if has_names else 4.0)
+        frame = QRectF(_LEFT, drawing.height + 4, right - _LEFT, _HEIGHT - 4)
         highest = max((value for curve in curves for _, value in curve.points), default=0.0)
         # The end of the vertical axis: a round value above all.
         top = min(max(ceil(highest * 5) / 5, 0.2), 1.0) if self.shares else float(max(ceil(highest), 1))
+        self._draw_axes(drawing, frame, top)
         dots = [
             [(frame.x() + x * frame.width(), frame.y() + frame.height() * (1 - y / top)) for x, y in curve.points]
             for curve in curves
         ]
-        self._draw_axes(drawing, frame, top)
-        names_at: list[tuple[float, str]] = []
-        for index, (curve, own) in enumerate(zip(curves, dots, strict=True)):
+        for index, own in enumerate(dots):
             color = _curve_color(drawing.colors, index)
             drawing.line(own, color, 1.4 if index else 2.2)
             drawing.area(QRectF(own[-1][0] - 2, own[-1][1] - 2, 4, 4), color)
-            names_at.append((own[-1][1], curve.name))
-        # Each name is at the end of its curve, or below the name above it.
-        below = 0.0
-        for y, name in sorted(names_at) if len(names_at) > 1 else ():
-            below = max(y - 8, below)
-            drawing.write_text(QRectF(frame.right() + 8, below, names - 8, 16), name, "muted", more=-2)
-            below += _NAME_HEIGHT
-        # The tooltips: strips between the middles of two points of the first curve.
+        if has_names:
+            names = sorted((own[-1][1], curve.name) for own, curve in zip(dots, curves, strict=True))
+            _write_names(drawing, right, names)
         if curves:
-            xs = [x for x, _ in dots[0]]
-            edges = [frame.x(), *((one + other) / 2 for one, other in pairwise(xs)), frame.right()]
-            for (left, right), (x, _) in zip(pairwise(edges), curves[0].points, strict=True):
-                here = [f"{each.name} {self._value(y)}" for each in curves for at, y in each.points if at == x]
-                strip = QRectF(left, frame.y(), max(right - left, 1.0), frame.height())
-                drawing.add_tooltip(strip, f"{percent(x)} of the training: {', '.join(here)}.")
-        ends = "; ".join(f"{curve.name} {self._value(curve.points[-1][1])}" for curve in curves)
-        drawing.descriptions.append(f"{self.title}. {ends or 'Nothing was measured yet'}.")
+            self._add_tooltips(drawing, frame, curves, [x for x, _ in dots[0]])
+        last = "; ".join(f"{curve.name} {self._value(curve.points[-1][1])}" for curve in curves)
+        drawing.descriptions.append(f"{self.title}. {last or 'Nothing was measured yet'}.")
         drawing.height += _HEIGHT + _CURVES_AXIS
+
+    def _add_tooltips(self, drawing: Drawing, frame: QRectF, curves: list[Curve], xs: list[float]) -> None:
+        """Add a tooltip for each point of the first curve, which stand at `xs`: all that was measured there.
+
+        It is shown in a strip of the frame, from the middle between two points to the next one.
+        """
+        edges = [frame.x(), *((one + other) / 2 for one, other in pairwise(xs)), frame.right()]
+        for (left, right), (moment, _) in zip(pairwise(edges), curves[0].points, strict=True):
+            here = [f"{each.name} {self._value(y)}" for each in curves for at, y in each.points if at == moment]
+            strip = QRectF(left, frame.y(), max(right - left, 1.0), frame.height())
+            drawing.add_tooltip(strip, f"{percent(moment)} of the training: {', '.join(here)}.")
 
     def _draw_axes(self, drawing: Drawing, frame: QRectF, top: float) -> None:
         for number in range(_TICKS + 1):
@@ -197,6 +201,15 @@ class CurvesPlot:
 
     def _value(self, value: float) -> str:
         return percent(value) if self.shares else f"{value:.1f}"
+
+
+def _write_names(drawing: Drawing, left: float, names: list[tuple[float, str]]) -> None:
+    """Write the names of curves, from the top down: each at the height of its curve's end, or below the one above."""
+    below = 0.0
+    for end, name in names:
+        below = max(end - 8, below)
+        drawing.write_text(QRectF(left + 8, below, _NAME_WIDTH - 8, 16), name, "muted", more=-2)
+        below += _NAME_HEIGHT
 
 
 def _curve_color(colors: Colors, index: int) -> str:

@@ -272,9 +272,9 @@ class TimeSection(Section):
         self.bar.show_times(milliseconds)
         for spent, figure in self.rows.items():
             time = milliseconds.get(spent, 0.0)
-            figure.show_time(time if time >= _MIN_MS else 0.0, time / total if time >= _MIN_MS else None)
+            figure.show_time(time, total)
             figure.setVisible(bool(time) or spent is not Spent.SEEING)
-        self.total.show_time(total, 1.0 if total else None)
+        self.total.show_time(total, total)
 
 
 class TimeRow(FigureRow):
@@ -289,10 +289,12 @@ class TimeRow(FigureRow):
         if spent:
             self.parts.insertWidget(0, ThemedLabel(theme, "■", spent.name.lower(), -3))
 
-    def show_time(self, milliseconds: float, share: float | None) -> None:
-        self.share.setText("" if share is None else formatting.share(share))
-        more = f", {formatting.share(share)} of the reply" if milliseconds else ""
-        self.show_value(formatting.duration(milliseconds), more)
+    def show_time(self, milliseconds: float, total: float) -> None:
+        """Show a time and its share of the total; a time too short to be shown is a dash without a share."""
+        share = formatting.share(milliseconds / total) if milliseconds >= _MIN_MS else ""
+        self.share.setText(share)
+        more = f", {share} of the reply" if share else ""
+        self.show_value(formatting.duration(milliseconds if share else 0.0), more)
 
 
 class FigureSection(Section):

@@ -120,8 +120,7 @@ class ServerSection(Section):
         """Return what a request does, such as `Writing  ·  120 tokens`."""
         paused = running.phase is not Phase.LOADING and self._replies.state in _BUSY
         phase = "Waits until your reply ends" if paused else REQUEST_PHASES[running.phase]
-        tokens = [counted(running.tokens, "token")] if running.tokens else []
-        return "  ·  ".join([phase, *tokens])
+        return f"{phase}  ·  {counted(running.tokens, 'token')}" if running.tokens else phase
 
     def _stop_request(self) -> None:
         running = self._server.facts.running
@@ -225,7 +224,6 @@ class SpeedPanel(QScrollArea):
 
     def _show_state(self) -> None:
         state = self._controller.replies.state
-        model = self._controller.model_slot.info
         was_elsewhere = self._is_elsewhere
         if state is EngineState.PREFILL and self._source.state is not state:
             # A reply begins, or begins again.
@@ -233,7 +231,7 @@ class SpeedPanel(QScrollArea):
         # While an idle engine's chat is shortened, the line shows the progress of the summary.
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
             self.status.show_state(state, self._controller.replies.is_sent)
-        self._show(state=state, model=model)
+        self._show(state=state, model=self._controller.model_slot.info)
         # The reply in another chat has ended: go back to the open chat.
         if was_elsewhere and state not in _BUSY:
             self.show_last_reply()

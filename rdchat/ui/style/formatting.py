@@ -67,10 +67,8 @@ def percent(share: float | None) -> str:
     return NONE if share is None else f"{share * 100:.0f}\N{NARROW NO-BREAK SPACE}%"
 
 
-def share(part: float | None) -> str:
+def share(part: float) -> str:
     """Return a share of a whole like `percent`, but with a decimal below ten percent: `71 %`, `0.4 %`."""
-    if part is None:
-        return NONE
     return f"{part * 100:.{1 if part < 0.0995 else 0}f}\N{NARROW NO-BREAK SPACE}%"
 
 

@@ -78,18 +78,18 @@ class Fact(NamedTuple):
 
 def summary(message: Message) -> list[str]:
     """Return the parts of the line of statistics, the most important first; figures not measured are left out."""
-    s = message.statistics
+    measured = message.statistics
     drafting = message.drafting
     parts = ["edited" if message.edited else ""]
-    if s is not None:
-        figures = [(FIGURES[name](FigureSource(s)), form) for name, form in _IN_LINE.items()]
-        source = "disk" if s.disk_prompt_tokens else "memory"
-        cached = s.cached_prompt_tokens
+    if measured is not None:
+        figures = [(FIGURES[name](FigureSource(measured)), form) for name, form in _IN_LINE.items()]
+        source = "disk" if measured.disk_prompt_tokens else "memory"
+        cached = measured.cached_prompt_tokens
         parts += [
             f"on {drafting.server}" if drafting and drafting.server else "",
             _mode_text(drafting) if drafting else "",
             *(form.format(value) for value, form in figures if value != formatting.NONE),
-            f"{cached:,} of {s.prompt_tokens:,} prompt tokens from {source}" if cached else "",
+            f"{cached:,} of {measured.prompt_tokens:,} prompt tokens from {source}" if cached else "",
             f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
             _LAST_PART if drafting and drafting.last_part else "",
         ]

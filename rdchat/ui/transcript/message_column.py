@@ -50,8 +50,7 @@ class MessageRange:
     def show_latest(self, total: int) -> None:
         """Show the last messages of this number."""
         self.total = total
-        self.end = total
-        self.start = max(0, total - FIRST)
+        self.show_from(total - FIRST, FIRST)
 
     def show_around(self, index: int, limit: int = AROUND) -> None:
         """Show a message and those around it, up to a limit; nothing changes if it is shown already."""
@@ -197,8 +196,7 @@ class MessageColumn(MessageArea):
         old = self.widgets
         self.widgets = {}
         for message in messages:
-            has_widget = message.id in old
-            self.widgets[message.id] = old.pop(message.id) if has_widget else self._make_widget(message)
+            self.widgets[message.id] = old.pop(message.id, None) or self._make_widget(message)
         self._placing = True
         value = self.verticalScrollBar().value()
         discard(*old.values())
@@ -315,23 +313,19 @@ class MessageColumn(MessageArea):
         self._on_value_changed()
 
     def lay_out(self) -> None:
-        """Lay every message out, and keep the reader's position."""
+        """Lay every message out, and keep the reader's position: the end, or the first message in view."""
         self._placing = True
         bar = self.verticalScrollBar()
         anchor = self._anchor()
         offset = anchor.y() - bar.value() if anchor else 0
-        width = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
+        text_width = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
         # The scroll bar stands in the margin: nothing moves when it comes.
-        left = (self.width() - width) // 2
-        outer_width = width + 2 * EDGE
-        heights = [widget.layout_for(outer_width) for widget in self.widgets.values()]
-        height_of_all = sum(heights) + sum(widget.room_below for widget in self.widgets.values())
-        others = self.range.total - len(heights)
-        if not self._average and heights and others:
-            self._average = min(height_of_all / len(heights), (_HIGHEST - height_of_all) / others)
+        left = (self.width() - text_width) // 2 - EDGE
+        width = text_width + 2 * EDGE
+        heights = [widget.layout_for(width) for widget in self.widgets.values()]
+        self._average = self._average or self._mean_height(heights)
         self._top = round(self.range.start * self._average)
-        self._bottom = self._top + LARGE + height_of_all + SMALL
-        self._place_widgets(QRect(left - EDGE, self._top + LARGE, outer_width, 0), heights)
+        self._bottom = self._place_widgets(QRect(left, self._top + LARGE, width, 0), heights) + SMALL
         below = round((self.range.total - self.range.end) * self._average)
         self.column.resize(self.viewport().width(), max(self._bottom + below, self.viewport().height()))
         if self.follows:
@@ -341,8 +335,22 @@ class MessageColumn(MessageArea):
         self._placing = False
         self._report_scroll()
 
-    def _place_widgets(self, rect: QRect, heights: Sequence[int]) -> None:
-        """Place the widgets one below the other from the top of `rect`, in its width, and the calls below them."""
+    def _mean_height(self, heights: Sequence[int]) -> float:
+        """Return the mean height of the messages with a widget, less if the column would get too high; 0 if all have.
+
+        A message counts with the room below it.
+        """
+        others = self.range.total - len(heights)
+        if not heights or not others:
+            return 0.0
+        height_of_all = sum(heights) + sum(widget.room_below for widget in self.widgets.values())
+        return min(height_of_all / len(heights), (_HIGHEST - height_of_all) / others)
+
+    def _place_widgets(self, rect: QRect, heights: Sequence[int]) -> int:
+        """Place the widgets one below the other, and the calls that wait below them; return where they end.
+
+        `rect` has their left edge, the top of the first one, and their width.
+        """
         for widget, height in zip(self.widgets.values(), heights, strict=True):
             rect.setHeight(height)
             if widget.geometry() != rect:
@@ -351,11 +359,12 @@ class MessageColumn(MessageArea):
                 # A widget that is shown where it is made would take the mouse for its own.
                 widget.show()
             rect.translate(0, height + widget.room_below)
-        if self.pending is not None:
-            rect.setHeight(self.pending.layout_for(rect.width()) if self.range.at_end else 0)
-            self.pending.setVisible(rect.height() > 0)
-            self.pending.setGeometry(rect)
-            self._bottom += rect.height()
+        if self.pending is None:
+            return rect.y()
+        rect.setHeight(self.pending.layout_for(rect.width()) if self.range.at_end else 0)
+        self.pending.setVisible(rect.height() > 0)
+        self.pending.setGeometry(rect)
+        return rect.y() + rect.height()
 
     def _anchor(self) -> MessageWidget | None:
         """Return the first message in view, which keeps its position when those above get another height."""

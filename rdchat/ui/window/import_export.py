@@ -179,21 +179,16 @@ def import_text(report: ImportReport) -> str:
     """Return the result of an import in sentences."""
     *others, last = dict.fromkeys(file.source for file in report.files if file.chats) or [""]
     sources = f"{', '.join(others)} and {last}" if others else last
-    parts = []
-    if report.chats:
-        parts.append(f"{counted(report.messages, 'message')} from {sources}.")
-    if report.projects:
-        parts.append(f"{counted(report.projects, 'project')} with instructions or files.")
-    if report.already_here:
-        were = "was" if report.already_here == 1 else "were"
-        parts.append(f"{counted(report.already_here, 'chat')} {were} already here.")
-    if report.not_taken:
-        parts.append(f"{counted(len(report.not_taken), 'item')} could not be imported.")
-    if report.without:
-        parts.append(f"{counted(len(report.without), 'chat')} imported without some parts.")
-    if report.cancelled:
-        parts.append("You cancelled the import; chats from the unfinished file were removed.")
-    return " ".join(parts)
+    already = f"{counted(report.already_here, 'chat')} {'was' if report.already_here == 1 else 'were'} already here."
+    sentences = (
+        (report.chats, f"{counted(report.messages, 'message')} from {sources}."),
+        (report.projects, f"{counted(report.projects, 'project')} with instructions or files."),
+        (report.already_here, already),
+        (report.not_taken, f"{counted(len(report.not_taken), 'item')} could not be imported."),
+        (report.without, f"{counted(len(report.without), 'chat')} imported without some parts."),
+        (report.cancelled, "You cancelled the import; chats from the unfinished file were removed."),
+    )
+    return " ".join(sentence for applies, sentence in sentences if applies)
 
 
 def backup_text(facts: BackupFacts) -> str:
