@@ -154,8 +154,10 @@ class PendingCalls(QWidget):
             return
         self._state = state
         cards = self.cards
-        unread = _RAN_NOTHING if calls.ran_nothing else _UNANSWERED
-        self.note.show_text(_MANY if calls.over_limit else unread if calls.can_go_on else "")
+        note = _MANY if calls.over_limit else ""
+        if calls.can_go_on and not note:
+            note = _RAN_NOTHING if calls.ran_nothing else _UNANSWERED
+        self.note.show_text(note)
         self.go_on.setVisible(calls.can_go_on)
         unchanged = {key: card for key, card in cards.items() if card.waiting == waiting.get(key)}
         # Whether the keyboard is in a card that goes now.

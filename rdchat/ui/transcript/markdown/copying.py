@@ -159,8 +159,9 @@ def _marker(block: Block, before: str) -> str:
     delimiter = before[-1:]
     if not before[:-1].isdecimal():
         return block.marker
-    continues = int(number) == int(before[:-1]) + 1
-    return number + (delimiter if continues else ")" if delimiter == "." else ".")
+    if int(number) != int(before[:-1]) + 1:
+        delimiter = ")" if delimiter == "." else "."
+    return number + delimiter
 
 
 def _fence(blocks: Sequence[Block], first: int) -> str:
