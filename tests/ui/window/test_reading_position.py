@@ -9,7 +9,10 @@ from tests.ui.transcript.conftest import wait_until_drawn
 @pytest.mark.slow
 def test_each_chat_opens_where_it_was_left(window: MainWindow, chat: Chat) -> None:
     first = chat.store.create_conversation("Long one")
-    chat.store.add_message(first.id, None, Role.USER, "Text\n\n" * 200)
+    parent = None
+    for number in range(40):
+        role = Role.ASSISTANT if number % 2 else Role.USER
+        parent = chat.store.add_message(first.id, parent, role, f"Text {number}\n\n" * 6).id
     other = chat.store.create_conversation("Other")
     chat.store.add_message(other.id, None, Role.USER, "Hello")
     view = window.conversation.transcript
