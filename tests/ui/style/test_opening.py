@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QAccessible, QAccessibleActionInterface, QExposeEvent, QKeyEvent, QRegion
+from PySide6.QtGui import QAccessible, QAccessibleActionInterface, QExposeEvent, QKeyEvent, QRegion, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
@@ -20,11 +20,12 @@ from rdchat.ui.style import ConsentPause, FileMode, Theme, ask, ask_to_open, ask
 from rdchat.ui.transcript.pending_calls import CallCard
 from tests.clocks import ManualClock
 from tests.grids import grid
-from tests.ui.shown_widgets import activate, shown_child, turn_wheel
+from tests.ui.shown_widgets import shown_child
 
 LEFT = Qt.MouseButton.LeftButton
 NONE = Qt.KeyboardModifier.NoModifier
 PAUSE_S = 0.5
+_PHASE = Qt.ScrollPhase.NoScrollPhase
 _TOOL = ToolDefinition("files", "read", "Reads a file.", {}, read_only=True, remote=False)
 _CALL = WaitingCall(ToolCall("files__read", "{}", "1"), _TOOL, may_always=False, status="running", remote=False)
 
@@ -233,8 +234,10 @@ def close_box_above(window: QWidget) -> None:
 def come_to_the_front(window: QWidget) -> None:
     other = QWidget()
     other.show()
-    activate(other)
-    activate(window)
+    other.activateWindow()
+    QTest.qWaitForWindowActive(other)
+    window.activateWindow()
+    QTest.qWaitForWindowActive(window)
     other.deleteLater()
 
 
@@ -260,6 +263,28 @@ def test_a_question_that_comes_into_view_begins_the_pause_anew(
     assert question.agreed
 
 
+def test_a_widget_above_that_goes_or_a_new_parent_begins_the_pause_anew(
+    clock: ManualClock, window: QWidget, theme: Theme
+) -> None:
+    above = QLabel("Above\n" * 5)
+    place = QWidget()
+    new_place = QWidget()
+    column(above, place, new_place, within=window)
+    question = call_card(place, theme)
+    QApplication.processEvents()
+
+    def move_to_another_parent() -> None:
+        question.shown.setParent(new_place)
+        question.shown.show()
+
+    for change in (above.hide, move_to_another_parent, lambda: new_place.move(new_place.pos() + QPoint(0, 7))):
+        clock.now += 60
+        change()
+        QApplication.processEvents()
+        click(question.button)
+        assert not question.agreed
+
+
 def test_return_counts_only_after_the_pause_when_a_dialog_is_opened_or_comes_to_the_front(
     clock: ManualClock, window: QWidget
 ) -> None:
@@ -277,15 +302,14 @@ def test_return_counts_only_after_the_pause_when_a_dialog_is_opened_or_comes_to_
     assert not box.isVisible()
 
 
-def test_whatever_moves_a_card_below_the_pointer_begins_the_pause_anew(
+def test_a_card_that_scrolls_or_a_window_that_grows_below_the_pointer_begins_the_pause_anew(
     clock: ManualClock, window: QWidget, theme: Theme
 ) -> None:
     content = QWidget()
-    above = QLabel("Above\n" * 5)
-    new_place = QWidget()
+    above = QLabel("Above\n" * 60)
     place = QWidget()
     place.setMinimumHeight(200)
-    column(above, QLabel("Above\n" * 60), place, new_place, within=content)
+    column(above, place, within=content)
     area = QScrollArea(widgetResizable=True)
     area.setWidget(content)
     column(area, within=window)
@@ -295,17 +319,17 @@ def test_whatever_moves_a_card_below_the_pointer_begins_the_pause_anew(
     bar.setValue(bar.maximum())
     QApplication.processEvents()
 
-    def move_to_another_parent() -> None:
-        question.shown.setParent(new_place)
-        question.shown.show()
+    def wheel() -> None:
+        middle = QPointF(area.viewport().rect().center())
+        down = QPoint(0, 120)
+        buttons = Qt.MouseButton.NoButton
+        turn = QWheelEvent(middle, area.viewport().mapToGlobal(middle), down, down, buttons, NONE, _PHASE, False)
+        QApplication.sendEvent(area.viewport(), turn)
 
     for change in (
         lambda: bar.setValue(bar.value() - 3),
         lambda: window.resize(window.width() + 90, window.height() + 40),
-        lambda: turn_wheel(area.viewport(), QPoint(0, 120), QPointF(area.viewport().rect().center())),
-        above.hide,
-        move_to_another_parent,
-        lambda: new_place.move(new_place.pos() + QPoint(0, 7)),
+        wheel,
     ):
         clock.now += 60
         before = question.button.mapToGlobal(QPoint(0, 0))
