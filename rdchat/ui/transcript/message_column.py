@@ -196,7 +196,7 @@ class MessageColumn(MessageArea):
         old = self.widgets
         self.widgets = {}
         for message in messages:
-            self.widgets[message.id] = old.pop(message.id, None) or self._make_widget(message)
+            self.widgets[message.id] = old.pop(message.id) if message.id in old else self._make_widget(message)
         self._placing = True
         value = self.verticalScrollBar().value()
         discard(*old.values())

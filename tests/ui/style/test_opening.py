@@ -20,7 +20,7 @@ from rdchat.ui.style import ConsentPause, FileMode, Theme, ask, ask_to_open, ask
 from rdchat.ui.transcript.pending_calls import CallCard
 from tests.clocks import ManualClock
 from tests.grids import grid
-from tests.ui.shown_widgets import shown_child
+from tests.ui.shown_widgets import activate, shown_child
 
 LEFT = Qt.MouseButton.LeftButton
 NONE = Qt.KeyboardModifier.NoModifier
@@ -234,10 +234,8 @@ def close_box_above(window: QWidget) -> None:
 def come_to_the_front(window: QWidget) -> None:
     other = QWidget()
     other.show()
-    other.activateWindow()
-    QTest.qWaitForWindowActive(other)
-    window.activateWindow()
-    QTest.qWaitForWindowActive(window)
+    activate(other)
+    activate(window)
     other.deleteLater()
 
 
