@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from PySide6.QtCore import QBuffer, QEvent, QObject, QSize, Qt
+from PySide6.QtCore import QBuffer, QEvent, QObject, QSize
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication, QDialog, QLabel, QMessageBox, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
@@ -18,7 +18,6 @@ from shiboken6 import isValid
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile
 from rdchat.errors import RdchatError
 from rdchat.hub import CachedRepository
-from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.verifying_and_deleting import DeletionPlan
 from rdchat.inference.api import Mode, ModelPart
 from rdchat.inference.rank_processes.hosts import Host
@@ -46,7 +45,7 @@ from tests.services.bench_runs import EVENTS
 from tests.services.fakes import Reply
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import answer_question
+from tests.ui.shown_widgets import press_key
 
 PLAN = DeletionPlan(CachedRepository("alpha", Path("alpha")), "", (Path("alpha"),), 1, (), unfinished=False)
 
@@ -92,7 +91,7 @@ class Desk:
         self.end: Callable[[], None] = end_threads
         self.waits: Callable[[], bool] = lambda: False
         self.problem = ""
-        self.servers = RemoteServers(chat.controller.settings)
+        self.servers = RemoteServers(chat.settings)
         self._numbers = count()
 
     def file(self) -> QWidget:
@@ -275,7 +274,7 @@ def dialogs() -> list[QWidget]:
     return [each for each in QApplication.topLevelWidgets() if isinstance(each, QDialog) and each.isVisible()]
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("moment", ["before it returned", "while it is shown", "later", "after closing"])
 def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, times: int) -> None:
     HeldThread.holds = True
@@ -307,12 +306,15 @@ def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, time
 
 
 @pytest.mark.parametrize("kind", ["a Mac", "a server", "a part of a model"])
-def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk, kind: str) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk, kind: str, at_once: bool) -> None:
     HeldThread.holds = True
+    HeldThread.at_once = at_once
     desk.problem = "Nobody answers there."
     sheet = PLACES[kind](desk)
     assert isinstance(sheet, Sheet)
     problem = lambda: [label for label in sheet.findChildren(QLabel) if desk.problem in label.text()]  # noqa: E731
+    HeldThread.at_once = False
     end_threads()
     qtbot.waitUntil(lambda: bool(problem()))
     assert sheet.buttons[-1].isEnabled()
@@ -321,7 +323,7 @@ def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk,
         desk.window.windows.model_services.macs.changed.emit()
         assert not problem(), "the problem of one Mac was said of the next"
         assert not sheet.buttons[-1].isEnabled()
-    qtbot.keyClick(sheet, Qt.Key.Key_Escape)
+    press_key(sheet, "Esc")
     qtbot.waitUntil(lambda: not isValid(sheet))
 
 
@@ -355,20 +357,3 @@ def test_threads_end_with_their_windows(qtbot: QtBot, desk: Desk) -> None:
         return {thread.name for thread in threading.enumerate()}
 
     qtbot.waitUntil(lambda: not left() & {"file view", "part of a file", "compare"}, timeout=10_000)
-
-
-def test_the_files_are_removed_that_the_question_was_about(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The details' row shows another download when the selected one leaves the list."""
-    models = desk.window.windows.model_services
-    removed = list[str]()
-    monkeypatch.setattr(models.downloads, "discard", removed.append)
-    row = ModelRow(models, PageLinks(), desk.theme, 0, in_details=True)
-    row.setParent(desk.window)
-    first, second = (
-        Download(name, state=DownloadState.PAUSED, files=(DownloadFile("a", 1, 2),)) for name in ("org/a", "org/b")
-    )
-    row.show_model(Model(first.id, download=first))
-    row.other.click()
-    row.show_model(Model(second.id, download=second))
-    answer_question(row, "Remove")
-    assert removed == [first.id]
