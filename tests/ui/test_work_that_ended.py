@@ -240,20 +240,21 @@ def desk(
     window.windows.end_background_work()
 
 
-PLACES: dict[str, Callable[[Desk], QWidget]] = {
-    "a file": Desk.file,
-    "an image": Desk.image,
-    "a part of a file": Desk.part,
-    "a token": Desk.token,
-    "a Mac": Desk.mac,
-    "a server": Desk.server,
-    "a part of a model": Desk.missing_part,
-    "two versions": Desk.comparison,
-    "a deletion": Desk.deletion,
-    "a race": Desk.race,
-    "a benchmark": Desk.benchmark,
-    "a benchmark that may be stopped": Desk.quitting,
-}
+type Place = Callable[[Desk], QWidget]
+PLACES: tuple[Place, ...] = (
+    Desk.file,
+    Desk.image,
+    Desk.part,
+    Desk.token,
+    Desk.mac,
+    Desk.server,
+    Desk.missing_part,
+    Desk.comparison,
+    Desk.deletion,
+    Desk.race,
+    Desk.benchmark,
+    Desk.quitting,
+)
 
 
 class EndAtPainting(QObject):
@@ -279,16 +280,16 @@ def dialogs() -> list[QWidget]:
 def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, times: int) -> None:
     HeldThread.holds = True
     HeldThread.at_once = moment == "before it returned"
-    for name in [*PLACES] * times:
+    for place in PLACES * times:
         desk.end = end_threads
-        opened = PLACES[name](desk)
+        opened = place(desk)
         match moment:
             case "while it is shown":
                 EndAtPainting(opened, desk.end)
                 opened.update()
             case "later":
                 qtbot.wait(1)
-                assert desk.waits(), name
+                assert desk.waits(), place
                 desk.end()
             case "after closing":
                 opened.close()
@@ -301,24 +302,24 @@ def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, time
             for box in opened.findChildren(QMessageBox):
                 box.reject()
             opened.close()
-        assert not dialogs(), name
+        assert not dialogs(), place
         desk.end()
 
 
-@pytest.mark.parametrize("kind", ["a Mac", "a server", "a part of a model"])
+@pytest.mark.parametrize("place", [Desk.mac, Desk.server, Desk.missing_part])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk, kind: str, at_once: bool) -> None:
+def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk, place: Place, at_once: bool) -> None:
     HeldThread.holds = True
     HeldThread.at_once = at_once
     desk.problem = "Nobody answers there."
-    sheet = PLACES[kind](desk)
+    sheet = place(desk)
     assert isinstance(sheet, Sheet)
     problem = lambda: [label for label in sheet.findChildren(QLabel) if desk.problem in label.text()]  # noqa: E731
     HeldThread.at_once = False
     end_threads()
     qtbot.waitUntil(lambda: bool(problem()))
     assert sheet.buttons[-1].isEnabled()
-    if kind == "a Mac":
+    if place is Desk.mac:
         sheet.buttons[-1].click()
         desk.window.windows.model_services.macs.changed.emit()
         assert not problem(), "the problem of one Mac was said of the next"
@@ -329,8 +330,8 @@ def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk,
 
 def test_nothing_opens_after_quitting(qtbot: QtBot, desk: Desk) -> None:
     HeldThread.holds = True
-    for open_place in PLACES.values():
-        open_place(desk)
+    for place in PLACES:
+        place(desk)
     qtbot.wait(1)
     desk.window.close()
     left = dialogs()
@@ -343,9 +344,9 @@ def test_nothing_opens_after_quitting(qtbot: QtBot, desk: Desk) -> None:
 @pytest.mark.slow
 def test_threads_end_with_their_windows(qtbot: QtBot, desk: Desk) -> None:
     """Each file, part and copied message that was looked at left a thread."""
-    for name in ("a file", "a part of a file", "two versions"):
+    for place in (Desk.file, Desk.part, Desk.comparison):
         for _ in range(3):
-            opened = PLACES[name](desk)
+            opened = place(desk)
             qtbot.waitUntil(lambda: not desk.waits())
             opened.close()
             qtbot.waitUntil(lambda opened=opened: not isValid(opened))
