@@ -88,15 +88,19 @@ def test_a_part_is_still_asked_for_after_another_chat_was_open(qtbot: QtBot, cha
     assert sent(chat) == ""
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_whatever_is_edited_only_parts_of_a_prompt_stop_a_message(qtbot: QtBot, typed: MainWindow, seed: int) -> None:
-    odd = Random(seed)
+def test_whatever_is_edited_only_parts_of_a_prompt_stop_a_message(qtbot: QtBot, typed: MainWindow) -> None:
+    odd = Random(0)
     field = typed.conversation.composer.field
-    qtbot.keyClicks(field, "/late")
-    press_key(field, "Return")
     cursor = field.textCursor()
-    for _step in range(30):
+    for step in range(180):
         text = field.toPlainText()
+        if step % 30 == 0 or not any(part in text for part in ("{{one}}", "{{other}}")):
+            # It begins, or everything was undone.
+            field.setPlainText("")
+            field.prompts.hide()
+            qtbot.keyClicks(field, "/late")
+            press_key(field, "Return")
+            text = field.toPlainText()
         # Outside the parts, and at their edges.
         free = [index for index in range(len(text) + 1) if not any(
             text.find(part) < index < text.find(part) + len(part) for part in ("{{one}}", "{{other}}"))]  # fmt: skip
@@ -108,14 +112,9 @@ def test_whatever_is_edited_only_parts_of_a_prompt_stop_a_message(qtbot: QtBot, 
                 field.undo()
             case _:
                 field.redo()
-        if not any(part in field.toPlainText() for part in ("{{one}}", "{{other}}")):
-            # Everything was undone.
-            field.setPlainText("")
-            field.prompts.hide()
-            qtbot.keyClicks(field, "/late")
-            press_key(field, "Return")
-        assert field.prompts.select_unfilled(), field.toPlainText()
-        assert field.textCursor().selectedText() in {"{{one}}", "{{other}}"}
+        if any(part in field.toPlainText() for part in ("{{one}}", "{{other}}")):
+            assert field.prompts.select_unfilled(), field.toPlainText()
+            assert field.textCursor().selectedText() in {"{{one}}", "{{other}}"}
 
 
 def test_esc_closes_the_list_and_return_then_sends_the_text(qtbot: QtBot, chat: Chat, typed: MainWindow) -> None:

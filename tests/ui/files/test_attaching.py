@@ -240,7 +240,7 @@ def test_chips_take_three_lines_at_most_and_their_layout_ends(
     window.resize(700, 400)
     window.show()
     shown.show_files(files, None)
-    for width in [*range(700, 300, -7), *range(300, 700, 7)]:
+    for width in [*range(700, 300, -17), *range(300, 700, 17)]:
         window.resize(width, 400)
         QApplication.processEvents()
         needed = shown.row.arrange_chips(width)

@@ -185,7 +185,9 @@ def test_sent_images_stand_in_a_row_with_names_and_are_drawn(qtbot: QtBot, sent:
     qtbot.waitUntil(lambda: color() == "#008080")
 
 
-def test_the_arrows_go_through_the_images_of_a_chat(qtbot: QtBot, sent: MainWindow) -> None:
+def test_the_viewer_goes_through_the_images_of_a_chat_and_copies_them_turned_without_metadata(
+    qtbot: QtBot, sent: MainWindow, tmp_path: Path
+) -> None:
     tiles(sent)[0].click()
     window = viewer(sent)
     qtbot.waitUntil(lambda: window.detail.text().startswith("1 of 2") and not window.view.image.isNull())
@@ -198,6 +200,16 @@ def test_the_arrows_go_through_the_images_of_a_chat(qtbot: QtBot, sent: MainWind
     assert window.detail.text().startswith("2 of 2")
     press_key(window.view, "Left")
     assert window.windowTitle() == "photo.jpg"
+    press_key(window.view, "Ctrl+C")
+    qtbot.waitUntil(lambda: window.detail.text() == "Copied")
+    assert QGuiApplication.clipboard().image().size().toTuple() == (80, 120)
+    press_key(window.view, "Ctrl+S")
+    choose_files(window, tmp_path / "saved.png")
+    qtbot.waitUntil(lambda: window.detail.text() == "Saved as saved.png")
+    with Image.open(tmp_path / "saved.png") as saved:
+        assert saved.size == (80, 120)
+        assert not saved.getexif()
+        assert not saved.info
     press_key(window.view, "Esc")
     assert not window.isVisible()
 
@@ -261,21 +273,6 @@ def test_an_image_is_zoomed_by_keys_wheel_pinch_and_double_click_and_moved(
     opened.close()
 
 
-def test_copies_are_turned_and_have_no_metadata(qtbot: QtBot, sent: MainWindow, tmp_path: Path) -> None:
-    tiles(sent)[0].click()
-    window = viewer(sent)
-    press_key(window.view, "Ctrl+C")
-    qtbot.waitUntil(lambda: window.detail.text() == "Copied")
-    assert QGuiApplication.clipboard().image().size().toTuple() == (80, 120)
-    press_key(window.view, "Ctrl+S")
-    choose_files(window, tmp_path / "saved.png")
-    qtbot.waitUntil(lambda: window.detail.text() == "Saved as saved.png")
-    with Image.open(tmp_path / "saved.png") as saved:
-        assert saved.size == (80, 120)
-        assert not saved.getexif()
-        assert not saved.info
-
-
 def test_the_viewer_says_the_size_at_which_the_model_sees(
     qtbot: QtBot, sent: MainWindow, chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +289,7 @@ def test_the_viewer_says_the_size_at_which_the_model_sees(
     qtbot.waitUntil(lambda: window.detail.text().endswith("The model sees 32 × 48"))  # noqa: RUF001
 
 
-def test_the_images_that_are_too_many_are_marked(
+def test_the_images_that_are_too_many_are_marked_and_drawn_again_only_where_that_changes(
     qtbot: QtBot, sent: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chat_prompt, "MAX_IMAGES", 1)
@@ -307,9 +304,6 @@ def test_the_images_that_are_too_many_are_marked(
     monkeypatch.setattr(chat_prompt, "MAX_IMAGES", 2)
     chat.controller.context.meter.count_soon()
     qtbot.waitUntil(lambda: not line.isVisible() and not any(tile.left_out for tile in tiles(sent)))
-
-
-def test_images_whose_mark_stays_are_not_drawn_again(sent: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[ImageTile] = []
     monkeypatch.setattr(ImageTile, "update", lambda tile: drawn.append(tile))  # noqa: PLW0108  it gets a tile as a method
     sent.conversation.transcript.mark_left_out({})
@@ -371,18 +365,9 @@ def test_compared_messages_with_the_same_words_and_other_images_are_not_the_same
     window.close()
 
 
-def test_an_editor_without_words_and_images_cannot_be_saved(sent: MainWindow, chat: Chat) -> None:
-    editor = editor_of(sent)
-    (row,) = editor.findChildren(PendingRow)
-    for _ in range(2):
-        assert editor._save.isEnabled()
-        row.row.chips[0].remove.click()  # type: ignore[union-attr]
-    assert not editor._save.isEnabled()
-    press_key(editor.field, "Return")
-    assert chat.path[0].siblings == 1
-
-
-def test_a_message_grows_with_the_images_of_its_editor(sent: MainWindow) -> None:
+def test_a_message_grows_with_the_images_of_its_editor_which_cannot_be_saved_without_them(
+    sent: MainWindow, chat: Chat
+) -> None:
     """Its column kept the height of the editor before the chips had another line, and they covered the buttons."""
     editor = editor_of(sent)
     (message,) = sent.conversation.transcript.findChildren(PersonMessage)
@@ -394,6 +379,12 @@ def test_a_message_grows_with_the_images_of_its_editor(sent: MainWindow) -> None
         row.height_changed.emit()
         assert message.height() == message.layout_for(message.width())
         assert editor.height() >= editor.sizeHint().height()
+    for _ in range(2):
+        assert editor._save.isEnabled()
+        row.row.chips[0].remove.click()  # type: ignore[union-attr]
+    assert not editor._save.isEnabled()
+    press_key(editor.field, "Return")
+    assert chat.path[0].siblings == 1
 
 
 def test_a_waiting_message_without_words_is_named_by_its_images(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
