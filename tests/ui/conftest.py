@@ -17,9 +17,11 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.chat_list.chat_list import ChatList
+from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
+from rdchat.services.storage_watch import SettingsControl
 from rdchat.services.tool_servers import ToolServers
 from rdchat.ui.style import ConsentPause, Theme
 from rdchat.ui.transcript.view import TranscriptView
@@ -68,6 +70,18 @@ class Chat:
     def open(self) -> OpenChat:
         """The open chat."""
         return self.controller.chat
+
+    @property
+    def chats(self) -> ChatList:
+        return self.controller.chats
+
+    @property
+    def settings(self) -> SettingsControl:
+        return self.controller.settings
+
+    @property
+    def slot(self) -> ModelSlot:
+        return self.controller.model_slot
 
     @property
     def path(self) -> MessagePath:

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QWheelEvent
 from PySide6.QtTest import QTest
@@ -26,6 +27,20 @@ def shown_child[W: QWidget](parent: QWidget, kind: type[W]) -> W:
     """Return the one visible child of a kind."""
     (child,) = [each for each in parent.findChildren(kind) if each.isVisible()]
     return child
+
+
+def forbid_nested_fits(monkeypatch: pytest.MonkeyPatch, kind: type[QWidget]) -> None:
+    """Fail a test in which a widget that fits its content begins to do so again meanwhile: that may never end."""
+    fit = kind._fit  # type: ignore[attr-defined]
+    fitting: list[QWidget] = []
+
+    def fit_once(widget: QWidget) -> None:
+        assert widget not in fitting, "a layout within a layout"
+        fitting.append(widget)
+        fit(widget)
+        fitting.remove(widget)
+
+    monkeypatch.setattr(kind, "_fit", fit_once)
 
 
 def activate(window: QWidget) -> None:

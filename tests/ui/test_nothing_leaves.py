@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
@@ -14,6 +13,7 @@ from tests.connections import Refused, all_refused
 from tests.services.fakes import Reply
 from tests.services.models.macs import sources
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 
 __all__ = ["sources"]
 
@@ -75,7 +75,7 @@ def test_a_search_asks_the_hub_and_nobody_else(qtbot: QtBot, refused: Refused, w
     models.show_page(models.discover)
     field = models.discover.bar.field
     qtbot.keyClicks(field, "qwen")
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     search = models.discover._models.search
     qtbot.waitUntil(lambda: not search.state.asking)
     assert search.state.trouble.message == "huggingface.co cannot be reached."

@@ -3,13 +3,14 @@
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from PySide6.QtCore import QBuffer, QEvent, QObject, QSize, Qt
+from PySide6.QtCore import QBuffer, QEvent, QObject, QSize
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication, QDialog, QLabel, QMessageBox, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
@@ -18,7 +19,6 @@ from shiboken6 import isValid
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile
 from rdchat.errors import RdchatError
 from rdchat.hub import CachedRepository
-from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.verifying_and_deleting import DeletionPlan
 from rdchat.inference.api import Mode, ModelPart
 from rdchat.inference.rank_processes.hosts import Host
@@ -46,7 +46,7 @@ from tests.services.bench_runs import EVENTS
 from tests.services.fakes import Reply
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import answer_question
+from tests.ui.shown_widgets import press_key
 
 PLAN = DeletionPlan(CachedRepository("alpha", Path("alpha")), "", (Path("alpha"),), 1, (), unfinished=False)
 
@@ -92,7 +92,7 @@ class Desk:
         self.end: Callable[[], None] = end_threads
         self.waits: Callable[[], bool] = lambda: False
         self.problem = ""
-        self.servers = RemoteServers(chat.controller.settings)
+        self.servers = RemoteServers(chat.settings)
         self._numbers = count()
 
     def file(self) -> QWidget:
@@ -241,20 +241,21 @@ def desk(
     window.windows.end_background_work()
 
 
-PLACES: dict[str, Callable[[Desk], QWidget]] = {
-    "a file": Desk.file,
-    "an image": Desk.image,
-    "a part of a file": Desk.part,
-    "a token": Desk.token,
-    "a Mac": Desk.mac,
-    "a server": Desk.server,
-    "a part of a model": Desk.missing_part,
-    "two versions": Desk.comparison,
-    "a deletion": Desk.deletion,
-    "a race": Desk.race,
-    "a benchmark": Desk.benchmark,
-    "a benchmark that may be stopped": Desk.quitting,
-}
+type Place = Callable[[Desk], QWidget]
+PLACES: tuple[Place, ...] = (
+    Desk.file,
+    Desk.image,
+    Desk.part,
+    Desk.token,
+    Desk.mac,
+    Desk.server,
+    Desk.missing_part,
+    Desk.comparison,
+    Desk.deletion,
+    Desk.race,
+    Desk.benchmark,
+    Desk.quitting,
+)
 
 
 class EndAtPainting(QObject):
@@ -275,21 +276,21 @@ def dialogs() -> list[QWidget]:
     return [each for each in QApplication.topLevelWidgets() if isinstance(each, QDialog) and each.isVisible()]
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("moment", ["before it returned", "while it is shown", "later", "after closing"])
 def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, times: int) -> None:
     HeldThread.holds = True
     HeldThread.at_once = moment == "before it returned"
-    for name in [*PLACES] * times:
+    for place in PLACES * times:
         desk.end = end_threads
-        opened = PLACES[name](desk)
+        opened = place(desk)
         match moment:
             case "while it is shown":
                 EndAtPainting(opened, desk.end)
                 opened.update()
             case "later":
                 qtbot.wait(1)
-                assert desk.waits(), name
+                assert desk.waits(), place
                 desk.end()
             case "after closing":
                 opened.close()
@@ -302,33 +303,39 @@ def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, time
             for box in opened.findChildren(QMessageBox):
                 box.reject()
             opened.close()
-        assert not dialogs(), name
+        assert not dialogs(), place
         desk.end()
 
 
-@pytest.mark.parametrize("kind", ["a Mac", "a server", "a part of a model"])
-def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk, kind: str) -> None:
+def says(sheet: QWidget, text: str) -> bool:
+    return any(text in label.text() for label in sheet.findChildren(QLabel))
+
+
+@pytest.mark.parametrize("place", [Desk.mac, Desk.server, Desk.missing_part])
+def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk, place: Place) -> None:
     HeldThread.holds = True
     desk.problem = "Nobody answers there."
-    sheet = PLACES[kind](desk)
-    assert isinstance(sheet, Sheet)
-    problem = lambda: [label for label in sheet.findChildren(QLabel) if desk.problem in label.text()]  # noqa: E731
-    end_threads()
-    qtbot.waitUntil(lambda: bool(problem()))
-    assert sheet.buttons[-1].isEnabled()
-    if kind == "a Mac":
-        sheet.buttons[-1].click()
-        desk.window.windows.model_services.macs.changed.emit()
-        assert not problem(), "the problem of one Mac was said of the next"
-        assert not sheet.buttons[-1].isEnabled()
-    qtbot.keyClick(sheet, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: not isValid(sheet))
+    for at_once in (True, False):
+        HeldThread.at_once = at_once
+        sheet = place(desk)
+        assert isinstance(sheet, Sheet)
+        HeldThread.at_once = False
+        end_threads()
+        qtbot.waitUntil(partial(says, sheet, desk.problem))
+        assert sheet.buttons[-1].isEnabled()
+        if place is Desk.mac:
+            sheet.buttons[-1].click()
+            desk.window.windows.model_services.macs.changed.emit()
+            assert not says(sheet, desk.problem), "the problem of one Mac was said of the next"
+            assert not sheet.buttons[-1].isEnabled()
+        press_key(sheet, "Esc")
+        qtbot.waitUntil(lambda sheet=sheet: not isValid(sheet))
 
 
 def test_nothing_opens_after_quitting(qtbot: QtBot, desk: Desk) -> None:
     HeldThread.holds = True
-    for open_place in PLACES.values():
-        open_place(desk)
+    for place in PLACES:
+        place(desk)
     qtbot.wait(1)
     desk.window.close()
     left = dialogs()
@@ -341,9 +348,9 @@ def test_nothing_opens_after_quitting(qtbot: QtBot, desk: Desk) -> None:
 @pytest.mark.slow
 def test_threads_end_with_their_windows(qtbot: QtBot, desk: Desk) -> None:
     """Each file, part and copied message that was looked at left a thread."""
-    for name in ("a file", "a part of a file", "two versions"):
+    for place in (Desk.file, Desk.part, Desk.comparison):
         for _ in range(3):
-            opened = PLACES[name](desk)
+            opened = place(desk)
             qtbot.waitUntil(lambda: not desk.waits())
             opened.close()
             qtbot.waitUntil(lambda opened=opened: not isValid(opened))
@@ -355,20 +362,3 @@ def test_threads_end_with_their_windows(qtbot: QtBot, desk: Desk) -> None:
         return {thread.name for thread in threading.enumerate()}
 
     qtbot.waitUntil(lambda: not left() & {"file view", "part of a file", "compare"}, timeout=10_000)
-
-
-def test_the_files_are_removed_that_the_question_was_about(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The details' row shows another download when the selected one leaves the list."""
-    models = desk.window.windows.model_services
-    removed = list[str]()
-    monkeypatch.setattr(models.downloads, "discard", removed.append)
-    row = ModelRow(models, PageLinks(), desk.theme, 0, in_details=True)
-    row.setParent(desk.window)
-    first, second = (
-        Download(name, state=DownloadState.PAUSED, files=(DownloadFile("a", 1, 2),)) for name in ("org/a", "org/b")
-    )
-    row.show_model(Model(first.id, download=first))
-    row.other.click()
-    row.show_model(Model(second.id, download=second))
-    answer_question(row, "Remove")
-    assert removed == [first.id]

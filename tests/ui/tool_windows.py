@@ -66,7 +66,7 @@ class ToolWindow:
         """Wait until nothing goes on."""
         replies = self.chat.controller.replies
         calls = self.chat.controller.calls
-        path = self.chat.controller.chat
+        path = self.chat.open
         self.chat.qtbot.waitUntil(lambda: replies.free and not replies.live and not calls.runs_in(path.id))
 
 
@@ -77,7 +77,7 @@ def tools() -> ShownServers:
 
 @pytest.fixture
 def tool_window(chat: Chat, window: MainWindow, tools: ShownServers) -> ToolWindow:
-    chat.controller.settings.change_values(panel_visible=False)
+    chat.settings.change_values(panel_visible=False)
     chat.start()
-    chat.controller.chat.set_tools(("files", "web"), ())
+    chat.open.set_tools(("files", "web"), ())
     return ToolWindow(chat, tools, window)

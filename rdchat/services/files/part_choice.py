@@ -136,10 +136,12 @@ def fitting_beginning(
             too_many = size
         if too_many - fits <= max(fits // _NEAR, 1):
             return longest or (part, tokens)
-        # Where the text is even, the limit is at this size. The next try is a little beyond it: a little larger if this
-        # size fits, a little smaller if not. Then this size and the next enclose the limit closely.
-        likely = size * limit / max(tokens.tokens, 1)
-        size = int(likely * (1 + 0.5 / _NEAR if fits == size else 1 - 0.5 / _NEAR))
+        # Where the text is even, the limit is at this size. The next try is a little beyond it, seen from this one, so
+        # that the two enclose the limit closely. With a limit of 500 tokens: if 1,000 characters have 250, the limit is
+        # at 2,000, and 2,010 are tried next; if 3,000 have 750, it is 1,990.
+        at_limit = size * limit / max(tokens.tokens, 1)
+        beyond = 0.5 / _NEAR if fits == size else -0.5 / _NEAR
+        size = int(at_limit * (1 + beyond))
         if tries > _LIKELY_TRIES or not fits < size < too_many:
             size = (fits + too_many) // 2
 

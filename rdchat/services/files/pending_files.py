@@ -211,7 +211,8 @@ class PendingFiles(QObject):
         if len(self.files) >= MAX_FILES:
             return False
         names = {file.name for file in self.files}
-        name = next(name for n in count(1) if (name := f"Pasted text{f' {n}' if n > 1 else ''}.txt") not in names)
+        numbered = (f"Pasted text{f' {number}' if number > 1 else ''}.txt" for number in count(1))
+        name = next(name for name in numbered if name not in names)
         read = ReadFile(name, FileKind.TEXT, (text,))
         file = self._add(name)
         self._take(file, read, Part(text, ""), attached(read, text))

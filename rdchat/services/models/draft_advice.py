@@ -143,10 +143,9 @@ def draft_advice(
     return training or DraftAdvice("A drafter would not make it faster on this machine. Prompt lookup needs none.")
 
 
-def _best(offers: Sequence["_Offer"], calls: Mapping[int, float]) -> DraftAdvice | None:
+def _best(offers: Sequence[_Offer], calls: Mapping[int, float]) -> DraftAdvice | None:
     """Return the advice that promises most, the first one where nothing is measured; None where none is worth it."""
-    rated = [(offer, offer.speedup(calls)) for offer in offers]
-    worth = [(offer, gain) for offer, gain in rated if gain is None or gain >= _WORTH]
+    worth = [(offer, gain) for offer in offers if (gain := offer.speedup(calls)) is None or gain >= _WORTH]
     if not worth:
         return None
     offer, gain = max(worth, key=lambda each: each[1] or 0.0)

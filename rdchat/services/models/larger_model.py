@@ -145,6 +145,7 @@ class LargerModel(QObject):
         return only_default and not settings.larger_model_declined
 
     def _decide(self) -> None:
+        """Choose the model to offer: the best one here, else a suggested one; none while something is not known."""
         memory = self._memory.now
         offered: ModelCard | Suggestion | None = None
         if memory is not None and self._may_offer and self._search.looked:

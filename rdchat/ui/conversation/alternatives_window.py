@@ -225,15 +225,15 @@ class AlternativesWindow(SideWindow):
             self._show()
 
     def _show(self) -> None:
+        """Show the alternatives of the panes; `_mark` follows once their texts are drawn."""
         self.note.setText("")
         self._comparison.drop_jobs()
         # For the note below, where no words differ: messages with other files are not the same.
         files = {each.files for each in self._all if each.id in self._ids}
         self._same = "are the same" if len(files) == 1 else "have the same words"
         messages = {each.id: each for each in self._all}
-        in_use = set(self._chat.path.ids)
         for pane, message_id in zip(self.panes, self._ids, strict=False):  # A deleted chat has none.
-            pane.show_alternative(messages[message_id], in_use=message_id in in_use)
+            pane.show_alternative(messages[message_id], in_use=message_id in self._chat.path.ids)
 
     def _step(self, index: int, step: int) -> None:
         """Show the alternative `step` further on in a pane; at either end nothing changes."""
@@ -251,12 +251,17 @@ class AlternativesWindow(SideWindow):
         self._comparison.replace(lambda _job: differences(*texts), partial(self._mark, texts))
 
     def _mark(self, texts: list[str], spans: tuple[Spans, Spans] | None) -> None:
-        if texts == [pane.visible_text for pane in self.panes]:  # Else one of them has changed.
-            for pane, spans_of_pane in zip(self.panes, spans or ([], []), strict=True):
-                pane.text.body.marks.mark_parts(spans_of_pane)
-            little = f"These {self._what} have little in common"
-            same = f"Both {self._what} {self._same}"
-            self.note.setText(little if spans is None else "Words that differ are marked" if any(spans) else same)
+        """Mark the words that differ, and say below how much the texts have in common."""
+        if texts != [pane.visible_text for pane in self.panes]:
+            return  # One of them has changed.
+        for pane, spans_of_pane in zip(self.panes, spans or ([], []), strict=True):
+            pane.text.body.marks.mark_parts(spans_of_pane)
+        note = "Words that differ are marked"
+        if spans is None:
+            note = f"These {self._what} have little in common"
+        elif not any(spans):
+            note = f"Both {self._what} {self._same}"
+        self.note.setText(note)
 
     def _scroll_other(self, other: QScrollBar, bar: QScrollBar, _value: int) -> None:
         """Keep both at the same share of their height."""

@@ -350,6 +350,7 @@ class Composer(QWidget):
             self._submit()
 
     def _submit(self) -> None:
+        """Send the typed text, or say why it cannot be sent."""
         text = self.text.strip()
         if not text and not self.files.has_images:
             self.show_note("Type something to ask first.")

@@ -147,7 +147,9 @@ class ConversationView(Ground):
     def _connect_chat(self) -> None:
         """Follow the open chat and the services."""
         chat = self._chat
-        chats = self._controller.chats
+        controller = self._controller
+        chats = controller.chats
+        replies = controller.replies
         transcript = self.transcript
         chat.opened.connect(self._show_conversation)
         chat.path_changed.connect(self._show_messages)
@@ -163,15 +165,12 @@ class ConversationView(Ground):
         chats.store_replaced.connect(self._forget_messages)
         # A search that ends closes the find bar; one that begins is followed when a chat is opened.
         chats.conversations_changed.connect(lambda: None if chats.query.text else self._find_searched())
-        self._controller.replies.state_changed.connect(self._show_state)
-        for changed in (chat.opened, chat.unsent.waiting_changed, self._controller.replies.state_changed):
+        replies.state_changed.connect(self._show_state)
+        for changed in (chat.opened, chat.unsent.waiting_changed, replies.state_changed, controller.context.changed):
             changed.connect(self._show_waiting_messages)
-        self._controller.context.changed.connect(self._show_waiting_messages)
-        self._controller.replies.prefill_progressed.connect(
-            lambda progress: self._show_waiting(formatting.prefill_text(progress))
-        )
+        replies.prefill_progressed.connect(lambda progress: self._show_waiting(formatting.prefill_text(progress)))
         self._model.load_progressed.connect(lambda progress: self._show_waiting(formatting.load_text(progress)))
-        meter = self._controller.context.meter
+        meter = controller.context.meter
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
         meter.changed.connect(lambda: transcript.mark_left_out(self.sight.left_out))
 
@@ -191,8 +190,9 @@ class ConversationView(Ground):
         transcript.delete_requested.connect(controller.delete_message)
         transcript.delete_requested.connect(lambda _id: transcript.focus_last())
         transcript.branch_requested.connect(controller.branch)
-        text_of = controller.replies.file_text
-        transcript.file_requested.connect(lambda file: self.files.view(file, self._chat.path, text_of))
+        transcript.file_requested.connect(
+            lambda file: self.files.view(file, self._chat.path, controller.replies.file_text)
+        )
         transcript.stop_requested.connect(controller.stop_reply)
         transcript.run_again_requested.connect(controller.calls.run_again)
         self.calls.decided.connect(self.composer.setFocus)

@@ -192,6 +192,7 @@ class FindBar(Ground):
         self._transcript.hits.go_to(self._here[index], last=last)
 
     def _show_count(self) -> None:
+        """Say which of the messages with the words is gone to, and how many other versions of the chat have."""
         count = len(self._here)
         others = len(self._elsewhere)
         label = f"Message {self._index + 1:,} of {count:,}" if self._index >= 0 else counted(count, "message")

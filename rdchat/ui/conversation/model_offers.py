@@ -107,6 +107,7 @@ class ModelOffer(Card):
         self._show_offer()
 
     def _show_offer(self) -> None:
+        """Show the larger model: one to download has a row with its button, one that is here a button to use it."""
         offered = self._larger.offered
         self.row.hide()
         if isinstance(offered, Suggestion):

@@ -19,7 +19,7 @@ from rdchat.hub.updates import Update
 from rdchat.inference.api import Role
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
-from rdchat.services.chat.chat_prompt import seen
+from rdchat.services.chat.chat_prompt import ChatPrompt, seen
 from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.chat_controller import NOT_KEPT, ChatController
 from rdchat.services.chat_list.chat_order import Step
@@ -232,27 +232,15 @@ class Notices(QObject):
         """Say what of a chat would go to a remote server, and ask; without a yes its reply is stopped."""
         replies = self._controller.replies
         chat = reply.conversation
-        path = [*seen(reply.prompt.path)]
         if self._question is not None or (model := replies.model.info) is None:
             return
-        files = (*reply.prompt.files, *(file for each in path for file in each.files))
-        kinds = [file.kind is FileKind.IMAGE for file in files]
-        counts = {
-            "message": sum(bool(each.text.strip() or each.files or each.tool_calls) for each in path),
-            "image": sum(kinds),
-            "file": kinds.count(False),
-            "tool result": sum(each.role is Role.TOOL for each in path),
-            "note": len(reply.prompt.notes),
-        }
-        parts = [counted(count, name) for name, count in counts.items() if count]
-        what = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
         detail = (
             f"{model.name} runs on {model.server} ({model.device}). What you ask now and the chat so far leave "
-            f"{formatting.MACHINE}: {what}. Later messages of this chat go there without a question."
+            f"{formatting.MACHINE}: {_contents(reply.prompt)}. Later messages of this chat go there without a question."
         )
         window = QApplication.activeWindow() or self.area.window()
-        title = f"Send “{chat.title}” to {model.server}?" if chat.id else f"Send this to {model.server}?"
-        box = ask(window, title, detail, "Send", lambda: None)
+        what = f"“{chat.title}”" if chat.id else "this"
+        box = ask(window, f"Send {what} to {model.server}?", detail, "Send", lambda: None)
         self._question = box
 
         def end() -> None:
@@ -301,7 +289,6 @@ class Notices(QObject):
 
     def _show_failure(self, failure: Failure) -> None:
         slot = self._controller.model_slot
-        detail = str(failure)
         actions: list[Action] = [("Choose Another Model…", self.choose_model_requested.emit)]
         if slot.chosen is not None:
             actions.append(("Use the Default Model", lambda: slot.load_model(None)))
@@ -309,7 +296,7 @@ class Notices(QObject):
         if failure.can_load_anyway:
             tip = "The computer may become slow, and the system may quit rdchat"
             actions.append(("Load Anyway", slot.load_anyway, tip))
-        self.show_banner("model", "The model did not load", detail, *_DANGER, actions=actions)
+        self.show_banner("model", "The model did not load", str(failure), *_DANGER, actions=actions)
 
     def _show_borrowed(self) -> None:
         """Show which model writes one reply, and which one is loaded again afterwards."""
@@ -429,3 +416,19 @@ class Notices(QObject):
         self._outgrown = None
         self._show_outgrown()
         self._composer.give_back(text, reason)
+
+
+def _contents(prompt: ChatPrompt) -> str:
+    """Return what a prompt has, such as `5 messages, 1 file and 2 tool results`."""
+    path = [*seen(prompt.path)]
+    files = (*prompt.files, *(file for each in path for file in each.files))
+    kinds = [file.kind is FileKind.IMAGE for file in files]
+    counts = {
+        "message": sum(bool(each.text.strip() or each.files or each.tool_calls) for each in path),
+        "image": sum(kinds),
+        "file": kinds.count(False),
+        "tool result": sum(each.role is Role.TOOL for each in path),
+        "note": len(prompt.notes),
+    }
+    parts = [counted(count, name) for name, count in counts.items() if count]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]

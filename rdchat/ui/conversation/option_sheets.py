@@ -283,6 +283,7 @@ class RegenerateSheet(Sheet):
         self.fit()
 
     def _submit(self) -> None:
+        """Emit the options that differ from the usual ones, and the other model if one is chosen."""
         self.temperature.interpretText()
         temperature = round(self.temperature.value(), 4)
         prompt = self.prompt.toPlainText()

@@ -110,6 +110,7 @@ class PromptList(QListWidget):
             self.move(self._field.mapToGlobal(QPoint(0, -height - MEDIUM)))
 
     def _insert(self, *_clicked: object) -> None:
+        """Put the chosen prompt in place of the typed text, with the first part that it asks for selected."""
         if not self._matches:
             # The one line is `_NEW`.
             self._field.clear()

@@ -132,7 +132,7 @@ class TokenView(OfflineBrowser):
         written = self._trace.tokens
         last = len(trace.tokens) - 1
         value = bar.value()
-        at_end = bar.value() >= bar.maximum() - 2
+        at_end = value >= bar.maximum() - 2
         follows = self.current == len(written) - 1
         self._trace = trace
         self._pointed = None
@@ -166,7 +166,7 @@ class TokenView(OfflineBrowser):
 
     def _update(self) -> None:
         self._mark()
-        if 0 <= self.current < len(self._trace.tokens):
+        if self.current >= 0:
             self.setAccessibleDescription(token_text(self._trace, self.current))
         self.looked_at.emit(self.token)
 
@@ -181,6 +181,7 @@ class TokenView(OfflineBrowser):
         self._write(self._trace.tokens)
 
     def _write(self, tokens: Iterable[TracedToken]) -> None:
+        """Write tokens at the end of the text, in the colours of their drafters, and note where each ends."""
         colors = self._theme.colors
         muted = text_look(colors.muted)
         formats = dict[str, QTextCharFormat]()
@@ -276,8 +277,8 @@ class TokenView(OfflineBrowser):
         """Tint the round of the token that is looked at, the cursor's token, and the token that is looked at."""
         # The first token, the last one, and the opacity.
         spans: list[tuple[int, int, int]] = []
-        last = len(self._ends) - 2
-        if 0 <= self.token <= last:
+        last = len(self._trace.tokens) - 1
+        if self.token >= 0:
             if (traced := self._trace.round_of(self.token)) is not None:
                 spans.append((traced.first, min(traced.first + traced.count - 1, last), _ROUND_TINT))
             spans += [(token, token, _TINT) for token in {self.current, self.token} if token >= 0]
@@ -457,8 +458,7 @@ class DraftsWindow(SideWindow):
         number = trace.tokens[cursor].round if trace.tokens else 0
         if not number:
             # Steps forward count from the round before the cursor, steps back from the one behind it.
-            number = sum(each.first <= cursor for each in trace.rounds)
-            number += 1 if rounds < 0 else 0
+            number = sum(each.first <= cursor for each in trace.rounds) + (rounds < 0)
         number += rounds
         return number if 1 <= number <= len(trace.rounds) else 0
 
@@ -484,6 +484,7 @@ def _row_text(row: Alternative) -> str:
 
 
 def _why_none(trace: ReplyTrace, index: int) -> str:
+    """Return why there is no other candidate for the position of a token."""
     traced = trace.round_of(index)
     if traced is None:
         return "Nothing. The model wrote this token without a draft."

@@ -98,7 +98,9 @@ def probability(log_prob: float | None) -> str:
     unit = "\N{NARROW NO-BREAK SPACE}%"
     if percent < 0.01:
         return f"< 0.01{unit}"
-    return f"{percent:.{0 if percent >= 9.95 else 1 if percent >= 0.95 else 2}f}{unit}"
+    # One decimal below 10, two below 1: what is rounded up to those has one less.
+    decimals = (percent < 9.95) + (percent < 0.95)
+    return f"{percent:.{decimals}f}{unit}"
 
 
 def position_text(token: TracedToken) -> str:
@@ -153,24 +155,26 @@ def alternatives(trace: ReplyTrace, index: int) -> list[Alternative]:
     They are the children of the node before the token on the accepted path. The round's last token, which the target
     chose behind that path, is compared with the children of the path's last node. A token that was not drafted is added
     as the model's own.
+
+    Of a round that drafted `b` or `x` behind the root, and `c` behind `b`, and in which the target chose `b` and then
+    `d`: for `b`, they are `b` and `x`; for `d`, they are `c` and `d`.
     """
     token = trace.tokens[index]
     traced = trace.round_of(index)
     if traced is None or traced.tree is None:
         return []
     tree = traced.tree
-    step = index - traced.first
-    taken = token.token_id
-    parent = tree.path[min(step, len(tree.path) - 1)]
-    rows = [
-        Alternative(tree.texts[node], tree.drafters[node], tree.log_probs[node], tree.tokens[node] == taken)
-        for node in range(1, len(tree.tokens))
-        if tree.parents[node] == parent
+    before = tree.path[min(index - traced.first, len(tree.path) - 1)]
+    drafted = [
+        Alternative(tree.texts[node], tree.drafters[node], tree.log_probs[node], tree.tokens[node] == token.token_id)
+        for node, parent in enumerate(tree.parents)
+        if parent == before
     ]
-    if rows and not any(each.taken for each in rows) and token.log_prob is not None:
-        text = tree.correction_text if taken == tree.correction else token.text
-        rows.append(Alternative(text, "", token.log_prob, True))
-    return sorted(rows, key=lambda each: -each.log_prob)
+    was_drafted = any(each.taken for each in drafted)
+    if drafted and not was_drafted and token.log_prob is not None:
+        text = tree.correction_text if token.token_id == tree.correction else token.text
+        drafted.append(Alternative(text, "", token.log_prob, True))
+    return sorted(drafted, key=lambda each: -each.log_prob)
 
 
 def tree_text(trace: ReplyTrace, number: int) -> str:
@@ -243,10 +247,11 @@ def _rows(parents: Sequence[int], path: Collection[int]) -> list[float]:
     `[0, 1, 0, 1]`.
     """
     children: list[list[int]] = [[] for _ in parents]
-    for node, parent in enumerate(parents):
-        if parent >= 0:
-            children[parent].insert(0 if node in path else len(children[parent]), node)
-    # Depth first. Recursion is avoided, since a stored tree may be deep.
+    for node, parent in enumerate(parents[1:], start=1):  # The first one is the root.
+        children[parent].append(node)
+    for siblings in children:
+        siblings.sort(key=lambda node: node not in path)
+    # A walk from the root, depth first. It is no recursion, since a stored tree may be deep.
     order = list[int]()
     waiting = [0]
     while waiting:
@@ -284,6 +289,7 @@ class TreeChart(Chart):
         self.update()
 
     def draw(self, drawing: Drawing) -> None:
+        """Draw all lines, then all nodes."""
         boxes = [self._box(drawing, node) for node in self._nodes]
         # Accepted nodes are drawn on top.
         placed = sorted(zip(self._nodes, boxes, strict=True), key=lambda each: each[0].accepted)
@@ -312,6 +318,7 @@ class TreeChart(Chart):
         return QRectF(node.column * _COLUMN, top, min(max(text, _MIN_WIDTH), _MAX_WIDTH), _NODE_HEIGHT)
 
     def _draw_node(self, drawing: Drawing, node: PlacedNode, box: QRectF) -> None:
+        """Draw a box with the text of a node, and its probability at the right."""
         style = STYLES[node.drafter]
         filled = node.accepted and not node.correction
         color = style.role

@@ -353,11 +353,11 @@ class ChipRow(QWidget):
             left += size.width() + TIGHT
         top = 0
         for line in lines:
-            x = width - sum(size.width() + TIGHT for _, size in line) + TIGHT if right else 0
+            left = width - sum(size.width() + TIGHT for _, size in line) + TIGHT if right else 0
             bottom = top + max(size.height() for _, size in line)
             for chip, size in line:
-                chip.setGeometry(QRect(QPoint(x, bottom - size.height()), size))
-                x += size.width() + TIGHT
+                chip.setGeometry(QRect(QPoint(left, bottom - size.height()), size))
+                left += size.width() + TIGHT
             top = bottom + TIGHT
         return max(top - TIGHT, 0)
 

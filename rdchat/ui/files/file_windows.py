@@ -420,6 +420,7 @@ class PartSheet(Sheet):
         return f"{counted}; there is room for {room.limit:,}{together}."
 
     def _ways(self, question: str, theme: Theme) -> QFormLayout:
+        """Return the form with the ways to choose a part, one a row."""
         self.by_passages = QRadioButton("Passages that match")
         self.by_pages = QRadioButton("Pages")
         self.by_beginning = QRadioButton("The beginning")
@@ -479,6 +480,7 @@ class PartSheet(Sheet):
         self._task.drop_jobs()
 
     def _compute(self) -> None:
+        """Compute the part in the chosen way, on a thread."""
         choice = self._choice
         if self.by_passages.isChecked():
             compute = partial(choice.choose_passages, self.question.text())
@@ -492,6 +494,7 @@ class PartSheet(Sheet):
         self._task.replace(lambda _job: compute(), self._show, failed)
 
     def _show(self, outcome: Outcome) -> None:
+        """Show the part that was computed, how many tokens it takes, and whether it can be used."""
         self._part = outcome.part
         room = self._choice.room
         count = outcome.count
@@ -503,7 +506,9 @@ class PartSheet(Sheet):
         together = ", counting all files" if room is not None and room.others else ""
         still = TokenCount(excess, exact=count is None or count.exact).description
         cut = f" Still {still} too long{together}." if excess else ""
-        color = "danger" if not usable or outcome.problem else "warning" if excess else "muted"
+        color = "warning" if excess else "muted"
+        if outcome.problem or not usable:
+            color = "danger"
         self.summary.show_text(_outcome_text(outcome, None if excess else self._context) + cut, color)
         self.fit()
         self.use.setEnabled(outcome.part is not None and usable)

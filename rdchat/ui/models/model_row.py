@@ -184,6 +184,12 @@ class ModelRow(QWidget):
         return entries.drafter_name(model.card, [chosen.name] if chosen else ()) if model.card else model.id
 
     @property
+    def _target_is_loaded(self) -> bool:
+        """Whether the model that drafters are listed for is the loaded one."""
+        target = self._models.library.chosen
+        return target is not None and target.is_loaded
+
+    @property
     def _download(self) -> Download:
         """The model's download; without one, one that has not begun."""
         return self._model.download or Download(self._model.id)
@@ -192,10 +198,13 @@ class ModelRow(QWidget):
         """Show what is known of the model itself: whether it is in use, its facts, and a drafter's measured figure."""
         model = self._model
         library = self._models.library
-        used = model.drafts and library.uses(model) and library.chosen is not None and library.chosen.is_loaded
-        # A drafter that a search on the hub has found, and that is here; those listed as here need no such word.
-        found_here = model.is_installed and model.card is None and model.drafts
-        self.badge.show_text("In use" if used else "Installed" if found_here else "")
+        badge = ""
+        if model.drafts and library.uses(model) and self._target_is_loaded:
+            badge = "In use"
+        elif model.drafts and model.is_installed and model.card is None:
+            # A search on the hub has found a drafter that is here; those listed as here need no such word.
+            badge = "Installed"
+        self.badge.show_text(badge)
         self.facts.show_text(entries.drafter_facts(model) if model.drafts else model.facts)
         figures = figures_of(model.card.model) if model.card is not None and model.card.is_drafter else {}
         setup = next((setup for setup in _SETUPS if setup in figures), None)
@@ -306,8 +315,7 @@ class ModelRow(QWidget):
         elif model.state is not ModelState.INSTALLED:
             return
         elif model.drafts:
-            is_loaded = library.chosen is not None and library.chosen.is_loaded
-            reason = library.problem_of(model) if is_loaded else "Load this model first."
+            reason = library.problem_of(model) if self._target_is_loaded else "Load this model first."
             _enable(self.main, reason or ("It is in use." if library.uses(model) else ""))
             _enable(self.other, reason)
         elif self._is_in_use:

@@ -101,6 +101,7 @@ class DownloadsPage(QWidget):
         self._refresh()
 
     def _refresh(self) -> None:
+        """Show the downloads, their sum, and how much room the disk has for them."""
         if not self.isVisible():
             return
         downloads = self._downloads
@@ -153,6 +154,7 @@ class TokenSheet(Sheet):
         self.field.setFocus()
 
     def _show(self) -> None:
+        """Show whose token is in use and where it is kept, and enable what can be done about it."""
         account = self._account
         source = account.source
         self.title.setText(f"Token for {account.host}")

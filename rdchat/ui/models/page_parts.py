@@ -96,6 +96,7 @@ class _Delegate(QStyledItemDelegate):
         painter.restore()
 
     def _paint_entry(self, painter: QPainter, entry: Entry, text: QRect) -> None:
+        """Draw the name and the marks of an entry, and below them its facts and its use."""
         colors = self._theme.colors
         painter.setFont(self._small)
         metrics = painter.fontMetrics()

@@ -264,6 +264,7 @@ class TrainingPage(QWidget):
         self.main.setDefault(default)
 
     def _press_main(self) -> None:
+        """Do what the main button says in this state."""
         if self._state is TrainingState.FINISHED:
             self._training.take_drafter()
         elif self._state in _RESUMABLE:

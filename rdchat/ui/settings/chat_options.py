@@ -137,7 +137,8 @@ class SamplingForm(QWidget):
             changed: Names of those that the chat changes.
         """
         for name, label in self.sources.items():
-            label.setText(CHANGED if name in changed else "" if name in chosen else defaults.source(name))
+            source = "" if name in chosen else defaults.source(name)
+            label.setText(CHANGED if name in changed else source)
 
     def sampling(self) -> SamplingParams:
         """Return the values."""
@@ -387,8 +388,9 @@ class ChatOptions(Popover):
         whose = "model" if usual is order.model_preset else "project"
         first = [(f"{usual.name} ({whose}'s default)", None), ("None", "")] if usual else [("None", None)]
         others = [(each.name, each.id) for each in order.settings.presets if each is not usual]
-        chosen = order.preset(self._chat.conversation)
-        fill_box(self.preset, [*first, *others], None if chosen is usual else chosen.id if chosen else "")
+        preset = order.preset(self._chat.conversation)
+        chosen = preset.id if preset else ""
+        fill_box(self.preset, [*first, *others], None if preset is usual else chosen)
 
     def _show_thinking(self) -> None:
         """Offer the kinds of thinking that the model knows; hide the row if it does not think."""
@@ -444,19 +446,25 @@ class ChatOptions(Popover):
         chat = self._chat.conversation
         order = self._chat.replies.order
         changed = order.own(chat, self._chat.values)
-        preset = order.preset(chat)
-        project = order.project_folder(chat)
-        same = f"Same as in {project.name if project else preset.name if preset else 'Settings'}"
+        source = order.project_folder(chat) or order.preset(chat)
+        same = f"Same as in {source.name if source else 'Settings'}"
         self.source.setText("Changed for this chat" if changed else same)
         self.defaults.setEnabled(bool(changed))
         for names, mark in self._marks.items():
             mark.setText(CHANGED if changed.keys() & names else "")
+        self._show_sampling_sources()
+
+    def _show_sampling_sources(self) -> None:
+        """Show where each number of the sampling comes from; unfold the rarer ones if the chat changes one of them."""
+        chat = self._chat.conversation
+        order = self._chat.replies.order
+        preset = order.preset(chat)
         usual = asdict(order.usual(chat).sampling)
         sampling = asdict(self._chat.values.sampling)
-        differs = {each for each in usual if usual[each] != sampling[each]}
-        # A chat with sampling of its own has chosen every number.
+        changed = {name for name in usual if usual[name] != sampling[name]}
         chosen_elsewhere = {*order.settings.chosen_sampling, *(preset.chosen_sampling if preset else ())}
+        # A chat with sampling of its own has chosen every number.
         chosen = self.form.fields if chat.sampling else chosen_elsewhere
-        self.form.show_sources(self._model.sampling, chosen, differs)
-        if differs - COMMON:
+        self.form.show_sources(self._model.sampling, chosen, changed)
+        if changed - COMMON:
             self.more.setChecked(True)

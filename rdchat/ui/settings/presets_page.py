@@ -77,6 +77,7 @@ class PresetsPage(SettingsPage):
         self.text.textChanged.connect(self._set_text)
 
     def show_settings(self, settings: Settings) -> None:
+        """List the presets and the prompts below a heading each; the current row stays current."""
         # A text that is being typed is newer than the settings'.
         typed = self._item if self._typing.isActive() and isinstance(self._item, SavedPrompt) else None
         prompts = [typed if typed and each.name == typed.name else each for each in settings.prompts]

@@ -293,9 +293,9 @@ class ServerPage(SettingsPage):
             self.on.setChecked(server.on)
         self.problem.show_text(server.problem)
         runs = bool(server.address)
-        waits = server.on and not server.address
-        self.address.setText(f"{server.address}/v1" if runs else "Starting…" if waits else "The server is off.")
-        self.key.setText(_HIDDEN_KEY if runs else "Starting…" if waits else "Shown while the server is on.")
+        starting = "Starting…" if server.on else ""
+        self.address.setText(f"{server.address}/v1" if runs else starting or "The server is off.")
+        self.key.setText(_HIDDEN_KEY if runs else starting or "Shown while the server is on.")
         for label, button in ((self.address, self.copy_address), (self.key, self.copy_key)):
             label.set_color("text" if runs else "muted")
             button.setEnabled(runs)

@@ -315,7 +315,9 @@ class SettingsWindow(SideWindow):
         text = self.seed.text().strip()
         valid = not text or (text.isascii() and text.isdigit() and int(text) < 2**64)
         self.seed_problem.show_text("" if valid else _WRONG_SEED)
-        seed = self._settings.values.seed if not valid else int(text) if text else None
+        seed = self._settings.values.seed
+        if valid:
+            seed = int(text) if text else None
         self._settings.change_values(system_prompt=self.prompt.toPlainText(), seed=seed)
 
     def closeEvent(self, event: QCloseEvent) -> None:

@@ -107,9 +107,10 @@ class SidebarListView(QListView):
         """Open the editor of a row's title."""
         row = self.rows.index_of(key)
         if row is not None:
+            index = self.rows.index(row)
             self.setFocus()
-            self.scrollTo(self.rows.index(row))
-            self.edit(self.rows.index(row))
+            self.scrollTo(index)
+            self.edit(index)
 
     def go_to_first(self) -> None:
         """Make the first chat or folder current; if a chat is current already, open it again."""
@@ -118,8 +119,9 @@ class SidebarListView(QListView):
             self._open_current(self.currentIndex())
         elif self.current_row is None:
             for row in range(self.rows.rowCount()):
-                if not isinstance(self.rows.row_at(self.rows.index(row)), SectionRow):
-                    self.setCurrentIndex(self.rows.index(row))
+                index = self.rows.index(row)
+                if not isinstance(self.rows.row_at(index), SectionRow):
+                    self.setCurrentIndex(index)
                     return
 
     def keyboardSearch(self, search: str) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.attachments.attached_file import Part
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import ChatMessage, Role
 from rdchat.services.engine.engine_request import EngineState
@@ -109,26 +108,6 @@ def test_the_tokens_of_a_remote_model_are_estimates_that_refuse_nothing_that_mig
     chosen = choice.choose_beginning(0).count
     assert chosen is not None
     assert not chosen.exact
-
-
-@pytest.mark.slow
-def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
-    window: Window, engine: ScriptedEngine, tmp_path: Path
-) -> None:
-    engine.context_length = 100
-    window.load("/models/short")
-    (tmp_path / "long.txt").write_text("word " * 200)
-    (file,) = bring(window, tmp_path / "long.txt")
-    assert window.chat.files.excess
-    window.send("What is it about?")
-    assert window.seen.refused == [
-        ("What is it about?", "This file is 115 tokens too long for this model. Choose a part of it.")
-    ]
-    window.chat.files.choose_part(file.id, Part("word " * 20, "the first 10% of it"))
-    window.wait_until(lambda: window.chat.files.tokens is not None)
-    window.ask("What is it about?")
-    assert engine.last_contents[0].startswith('<file name="long.txt" part="the first 10% of it">\nword ')
-    assert window.chat.path[0].files[0].taken == "the first 10% of it"
 
 
 @pytest.mark.slow

@@ -53,24 +53,6 @@ def test_an_image_without_words_is_sent_and_stays_for_the_next_question(
     assert (stored.width, stored.height) == (37, 23)
 
 
-def test_edits_branches_and_other_replies_keep_images(window: Window, engine: ScriptedEngine, picture: Path) -> None:
-    bring(window, picture)
-    window.ask("What?")
-    asked = window.chat.path[0]
-    window.edit_message(asked.id, "Who?")
-    window.wait_until_idle()
-    assert (seen(engine), engine.last_request.messages[0].content) == ([[CAT]], "Who?")
-    copy = window.store.organiser.copy(asked.conversation_id, "Branch", asked.id).result()
-    assert window.store.image_path(window.store.messages(copy)[0].files[0]).read_bytes() == DATA
-
-
-def test_an_image_that_is_no_file_is_attached(window: Window, engine: ScriptedEngine) -> None:
-    window.chat.files.add_image(lambda: DATA, "Pasted image.png")
-    bring(window)
-    window.ask("What?")
-    assert seen(engine) == [[("Pasted image.png", 37, 23, DATA)]]
-
-
 def test_damaged_too_large_and_too_many_images_are_refused_in_a_line(
     window: Window, tmp_path: Path, picture: Path
 ) -> None:

@@ -6,7 +6,6 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub import Tokens
-from rdchat.hub.downloads.download import DownloadLimits
 from tests.hub.hub_server import HubServer
 from tests.services.models.followed_downloads import FollowedDownloads
 
@@ -16,8 +15,8 @@ def open_downloads(hub: HubServer, qtbot: QtBot) -> Iterator[Callable[..., Follo
     """Make the service as a start of the app does; each is ended as a quitting app does."""
     opened: list[FollowedDownloads] = []
 
-    def make(tokens: Tokens | None = None, **limits: DownloadLimits) -> FollowedDownloads:
-        opened.append(FollowedDownloads(qtbot, tokens or Tokens(), **limits))
+    def make(tokens: Tokens | None = None) -> FollowedDownloads:
+        opened.append(FollowedDownloads(qtbot, tokens or Tokens()))
         return opened[-1]
 
     yield make

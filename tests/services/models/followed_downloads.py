@@ -8,11 +8,9 @@ import psutil
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub import Tokens
-from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.services.models.downloads import Downloads
 from tests.hub.downloads.downloading import LIMITS, check_whole
-
-WAIT_MS = 60_000
 
 
 class FollowedDownloads:
@@ -21,19 +19,14 @@ class FollowedDownloads:
     Args:
         qtbot: Runs the event loop.
         tokens: Where tokens are found.
-        limits: Limits of each download.
     """
 
-    def __init__(self, qtbot: QtBot, tokens: Tokens, limits: DownloadLimits = LIMITS) -> None:
+    def __init__(self, qtbot: QtBot, tokens: Tokens) -> None:
         self._qtbot = qtbot
-        self.service = Downloads(tokens, replace(limits, lock_wait_s=1e6))
-        self.notes: list[str] = []
+        self.service = Downloads(tokens, replace(LIMITS, lock_wait_s=1e6))
         self.finished: list[str] = []
-        self.failed: list[str] = []
         self.went_on: list[str] = []
-        self.service.changed.connect(lambda progress: self.notes.extend(progress.notes))
         self.service.finished.connect(lambda progress: self.finished.append(progress.repository))
-        self.service.failed.connect(lambda progress: self.failed.append(progress.repository))
         self.service.went_on.connect(lambda went_on: self.went_on.extend(each.repository for each in went_on))
 
     def start(self, name: str) -> str:
@@ -47,7 +40,7 @@ class FollowedDownloads:
     def now(self, download: str) -> Download | None:
         return {progress.id: progress for progress in self.service.all()}.get(download)
 
-    def wait(self, download: str, wanted: Callable[[Download], bool]) -> Download:
+    def wait(self, download: str, wanted: Callable[[Download], object]) -> Download:
         """Return the progress of a download once it is as wanted."""
         found: list[Download] = []
 

@@ -131,9 +131,7 @@ def test_every_refusal_says_what_to_do(
     assert "secret" not in str(trouble)
 
 
-def test_a_retry_asks_for_the_same(
-    qtbot: QtBot, hub: HubServer, search: HubSearch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retry_asks_for_the_same(qtbot: QtBot, hub: HubServer, search: HubSearch) -> None:
     hub.add("org/one", {})
     hub.api_faults = [Fault(status=500)]
     search.search(HubQuery("one"), at_once=True)

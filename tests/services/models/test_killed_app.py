@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from rdchat.hub import snapshot_of
-from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished, unfinished_downloads
 from tests.hub.downloads.downloading import (
     NAME,
@@ -34,7 +34,6 @@ from tests.services.models.followed_downloads import FollowedDownloads
 WEIGHTS = "model.safetensors"
 KILLS = int(os.environ.get("KILLS", "4"))  # KILLS=50 make test-slow takes a quarter of an hour for these
 _KILLED_S = 0.8  # after the first request, at most
-FINISHED = "finished"
 
 
 def partial_sizes() -> dict[str, int]:
@@ -95,7 +94,7 @@ def kill_the_app(hub: HubServer, small_model: Path, kills: int, kind: str = "ser
         remembered = has_unfinished()
         here = partial_sizes()
     hub.bytes_per_second = None
-    assert run_app(None, hub, kind)[-1] == FINISHED
+    assert run_app(None, hub, kind)[-1] == "finished"
     check_whole(download()[0], files)
     assert not has_unfinished()
 
@@ -153,15 +152,11 @@ def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -
         here = partial_sizes()
         before = len(hub.requests)
         downloads.service.resume(one)
-        downloads.wait(one, continues)
+        # Bytes have come since it was resumed, or all were here.
+        downloads.wait(one, lambda progress: progress.fetched_bytes or progress.state is DownloadState.FINISHED)
         check_asked_no_more(hub, before, here)
     hub.bytes_per_second = None
     downloads.check_end(one, files)
-
-
-def continues(progress: Download) -> bool:
-    """Tell whether bytes have come since it was resumed, or all were here."""
-    return bool(progress.fetched_bytes) or progress.state is DownloadState.FINISHED
 
 
 @pytest.mark.slow

@@ -38,8 +38,7 @@ def disk() -> Disk:
 def library(disk: Disk, window: Window) -> Iterator[Library]:
     heads = (ModelCard("head", "/head", "Your own", match=TargetMatch(True), weights_bytes=7),)
     sources = ModelSources(disk.find, lambda: MEMORY, lambda _folder: heads)
-    controller = window.controller
-    library = Library(sources, controller)
+    library = Library(sources, window.controller)
     yield library
     library.drop_requests()
 
@@ -59,14 +58,6 @@ def test_error_of_a_search_is_shown(qtbot: QtBot, disk: Disk, library: Library) 
     disk.error = None
     library.search_again()
     qtbot.waitUntil(lambda: not library.problem)
-
-
-def test_drafters_are_asked_for(qtbot: QtBot, library: Library) -> None:
-    model = library_model("org/one")
-    with qtbot.waitSignal(library.drafters_listed) as told:
-        library.match(model)
-    assert told.args[0] == model
-    assert [head.weights_bytes for head in told.args[1]] == [7]
 
 
 def test_draft_models_are_smaller_and_know_the_same_tokens(qtbot: QtBot, disk: Disk, library: Library) -> None:

@@ -72,20 +72,6 @@ def test_a_whole_repository_goes_to_the_trash_and_back(
     assert list(system_trash.iterdir()) == list((system_trash.parent / "info").iterdir()) == []
 
 
-def test_without_a_trash_it_is_asked_again_and_deleted_for_good(
-    qtbot: QtBot, removal: Removal, model: ModelCard
-) -> None:
-    again: list[RemovalQuestion] = []
-    removal.delete_model(asked(qtbot, removal, model), again.append)
-    qtbot.waitUntil(lambda: bool(again))
-    check_whole(model.path, small_files())
-    assert again[0].for_good
-    with qtbot.waitSignal(removal.removed) as signal:
-        removal.delete_model(again[0], pytest.fail)
-    assert signal.args[1] is None
-    assert not cached().folder.exists()
-
-
 def test_a_converted_model_goes_to_the_trash_and_back(qtbot: QtBot, removal: Removal, system_trash: Path) -> None:
     folder = paths.models_dir() / "converted"
     folder.mkdir(parents=True)
@@ -147,6 +133,11 @@ def _begun() -> RemovalQuestion:
     return RemovalQuestion.for_model(library_model(NAME, path=cached().folder, download_bytes=1))
 
 
+def _note_pause() -> None:
+    """Note a pause as the downloading process does, by the record that came to it."""
+    asyncio.run(DownloadQueue(make_part).pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
+
+
 def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,14 +151,14 @@ def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
         write_record(repository, files)
 
     monkeypatch.setattr(download_record, "write_record", write)
-    asyncio.run(DownloadQueue(make_part).pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
+    _note_pause()
     deletion.join()
     assert not cached().folder.exists()
 
 
 def test_a_pause_after_a_deletion_leaves_no_folder(hub: HubServer) -> None:
     _begun().delete_model(pytest.fail)
-    asyncio.run(DownloadQueue(make_part).pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
+    _note_pause()
     assert not cached().folder.exists()
 
 

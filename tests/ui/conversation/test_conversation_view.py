@@ -138,7 +138,7 @@ def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
     slow_disk.go.set()
     chat.wait_for_reply()
     assert seen[:3] == ["added user", "added assistant", "text"]
-    told = [message.content for message in chat.engine.requests[-1].messages]
+    told = [message.content for message in chat.engine.last_request.messages]
     assert told[-COUNT - 1 :] == [*(f"m{number}" for number in range(1, COUNT + 1)), "And now?"]
     assert window.conversation.composer.text == "Next"
     assert threading.get_ident() not in slow_disk.threads

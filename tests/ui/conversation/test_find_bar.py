@@ -15,7 +15,7 @@ from tests.ui.shown_widgets import press_key, shown_child
 
 
 @pytest.fixture
-def bar(qtbot: QtBot, chat: Chat, window: MainWindow) -> FindBar:
+def bar(chat: Chat, window: MainWindow) -> FindBar:
     """A chat of 80 messages, of which the fourth has the word twice, and the last one in a thought."""
     made = chat.store.create_conversation("Baking")
     last = None
@@ -130,7 +130,7 @@ def test_another_version_is_counted_apart_and_shown(qtbot: QtBot, window: MainWi
 
 def test_a_search_that_only_finds_the_title_opens_no_bar(qtbot: QtBot, chat: Chat, bar: FindBar) -> None:
     """It opened a bar that said "Not found"."""
-    chats = chat.controller.chats
+    chats = chat.chats
     answered = list[str]()
     opened = chat.open.id
 
@@ -160,7 +160,7 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
     chat.store.create_conversation("Another")
     window.actions_.search.trigger()
     qtbot.keyClicks(window.sidebar.search, "bread")
-    qtbot.waitUntil(lambda: chat.controller.chats.answer is not None)
+    qtbot.waitUntil(lambda: chat.chats.answer is not None)
     press_key(window.sidebar.search, "Down")  # it is open already
     qtbot.waitUntil(lambda: bar.count.text() == "Message 2 of 2")
     assert bar.field.text() == "bread"
@@ -172,7 +172,7 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
 @pytest.mark.slow
 def test_the_menus_follow_the_open_chat(window: MainWindow, chat: Chat, bar: FindBar) -> None:
     actions = window.actions_
-    desk = chat.controller.chats
+    desk = chat.chats
     actions.pin.trigger()
     assert actions.pin.text() == "Unpin Chat"
     menu = actions.move.menu()
@@ -199,7 +199,7 @@ def test_the_menus_follow_the_open_chat(window: MainWindow, chat: Chat, bar: Fin
 def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     qtbot: QtBot, window: MainWindow, bar: FindBar, chat: Chat
 ) -> None:
-    chat_id = chat.open.stored_conversation.id if chat.open.stored_conversation else 0
+    chat_id = chat.open.id
     cut = chat.store.messages(chat_id)[5]
     chat.store.set_context_cut(cut.id, ContextCut("They baked *rye*, and step by step more rye.", "tiny"))
     chat.open.open_chat(chat_id)

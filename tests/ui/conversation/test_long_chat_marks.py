@@ -36,7 +36,7 @@ def test_a_summary_stands_in_the_chat_and_is_seen_edited_and_undone(
 ) -> None:
     fill(chat)
     chat.engine.replies = [Reply(("They said", " words."))]
-    chat.controller.settings.change_values(long_chats=LongChats.COMPACT)
+    chat.settings.change_values(long_chats=LongChats.COMPACT)
     qtbot.waitUntil(lambda: cut_of(chat.path) is not None)
     view = window.conversation.transcript
     assert window.conversation.banners.banner("context") is None, "nobody waits for it"
@@ -86,7 +86,7 @@ def test_a_mark_names_whose_texts_a_summary_has(window: MainWindow, chat: Chat) 
     assert not mark(window).edit.isVisible()
 
 
-def test_a_chat_has_its_own_choice_among_its_options(window: MainWindow, chat: Chat, qtbot: QtBot) -> None:
+def test_a_chat_has_its_own_choice_among_its_options(window: MainWindow, chat: Chat) -> None:
     chat.start()
     chat.say("Hi")
     window.actions_.options.trigger()

@@ -20,7 +20,6 @@ from rdchat.inference.api import (
 )
 from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.model_offers import SMALL_STARTERS, STARTERS, SightLine, WelcomeView, starters
 from rdchat.ui.models.drafters_page import MissingPartSheet
 from rdchat.ui.models.entries import facts_of
@@ -115,7 +114,7 @@ def test_a_copy_without_vision_offers_that_of_its_original(
     assert sight.text.text() == f"tiny does not see images. {reason}"
     assert not sight.fetch.isVisible()
     next_model(name="tiny", blind=NO_VISION)
-    chat.controller.model_slot.load_model(None)
+    chat.slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
     assert sight.text.text() == "tiny does not see images. This copy has no vision."
     assert sight.fetch.isVisible()
@@ -163,29 +162,23 @@ def test_where_none_fits_the_smallest_is_shown_as_too_large(
     assert {text for text, _ in entry.marks} == {"For images", "Too large"}
 
 
-class TestOnAMac:
-    """A Mac of 16 GB without a model that sees."""
-
-    @pytest.fixture
-    def sources(self) -> ModelSources:
-        return ModelSources(memory=lambda: MAC_16.memory)
-
-    def test_the_smallest_suggested_model_that_sees_is_one_click_away(
-        self, qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-        chat.start()
-        sight = offer(qtbot, window, BLIND)
-        window.conversation.composer.set_text("What is it?")
-        attach(qtbot, window)
-        qtbot.waitUntil(lambda: sight.button.text() == "Get Qwen3.5 4B…")
-        with qtbot.waitSignal(sight.model_requested) as requested:
-            sight.button.click()
-        assert requested.args == ["mlx-community/Qwen3.5-4B-4bit"]
-        qtbot.waitUntil(window.windows.models.discover.isVisible)
-        assert window.conversation.composer.text == "What is it?"
-        assert window.conversation.composer.files.has_images
-        window.windows.end_background_work()
+def test_the_smallest_suggested_model_that_sees_is_one_click_away(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(window.windows.memory, "results", (MAC_16.memory,))
+    chat.start()
+    sight = offer(qtbot, window, BLIND)
+    window.conversation.composer.set_text("What is it?")
+    attach(qtbot, window)
+    qtbot.waitUntil(lambda: sight.button.text() == "Get Qwen3.5 4B…")
+    with qtbot.waitSignal(sight.model_requested) as requested:
+        sight.button.click()
+    assert requested.args == ["mlx-community/Qwen3.5-4B-4bit"]
+    qtbot.waitUntil(window.windows.models.discover.isVisible)
+    assert window.conversation.composer.text == "What is it?"
+    assert window.conversation.composer.files.has_images
+    window.windows.end_background_work()
 
 
 def test_a_model_that_does_not_see_says_so_in_a_chat_with_images(
@@ -200,12 +193,12 @@ def test_a_model_that_does_not_see_says_so_in_a_chat_with_images(
     qtbot.waitUntil(lambda: bool(chat.controller.context.meter.use and chat.controller.context.meter.use.images))
     assert not sight.isVisible(), "the model sees"
     next_model(sees=False)
-    chat.controller.model_slot.load_model("/models/blind")
+    chat.slot.load_model("/models/blind")
     qtbot.waitUntil(sight.isVisible)
     assert sight.text.text().startswith("/models/blind does not see the images of this chat.")
     assert sight.button.text() == "Use Seeing-2B"
     chat.say("What is it?")
-    assert chat.engine.requests[-1].messages[0].images, "the engine writes a line in their place"
+    assert chat.engine.last_request.messages[0].images, "the engine writes a line in their place"
     chat.open.start_new()
     qtbot.waitUntil(lambda: not sight.isVisible())
 
@@ -224,9 +217,9 @@ def test_the_cap_of_an_image_is_a_setting_with_its_cost(window: MainWindow, chat
     assert [box.itemText(index).partition(":")[0] for index in range(box.count())] == ["Small", "Usual", "Full"]
     assert box.currentData() == ImageCap.MEDIUM
     box.setCurrentIndex(0)
-    assert chat.controller.settings.values.image_cap is ImageCap.SMALL
+    assert chat.settings.values.image_cap is ImageCap.SMALL
     chat.say("Hello")
-    assert chat.engine.requests[-1].image_cap is ImageCap.SMALL
+    assert chat.engine.last_request.image_cap is ImageCap.SMALL
 
 
 def test_images_are_counted_again_when_the_cap_changes(
@@ -243,7 +236,7 @@ def test_images_are_counted_again_when_the_cap_changes(
     attach(qtbot, window)
     chip = window.conversation.composer.files.row.chips[0]
     qtbot.waitUntil(lambda: "999 tokens" in chip.accessibleName())
-    chat.controller.settings.change_values(image_cap=ImageCap.FULL)
+    chat.settings.change_values(image_cap=ImageCap.FULL)
     qtbot.waitUntil(lambda: "3,999 tokens" in chip.accessibleName())
 
 
@@ -275,7 +268,7 @@ def test_the_questions_follow_the_model(parameters: int, questions: tuple[str, .
 def test_the_greeting_says_where_the_words_go(chat: Chat, window: MainWindow) -> None:
     """It promised that nothing leaves the machine, below the name of a remote model."""
     text = window.conversation.welcome.greeting.text
-    slot = chat.controller.model_slot
+    slot = chat.slot
     here = f"Chat with a language model that runs on {MACHINE}.\nNothing you write leaves it."
     assert text() == here
     chat.start()

@@ -68,7 +68,7 @@ def test_the_oldest_turns_are_left_out_marked_in_their_chat_and_told_again(
     window.conversation.composer.set_text(LONG)
     press_key(window.conversation.composer.field, "Return")
     qtbot.waitUntil(lambda: len(chat.path) == 8 and not chat.writing)
-    assert len(chat.engine.requests[-1].messages) == 5
+    assert len(chat.engine.last_request.messages) == 5
     cut = mark(window)
     click_on(cut.button)
     assert mark(window) is None

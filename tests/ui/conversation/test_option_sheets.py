@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, Qt
+from PySide6.QtCore import QMimeData
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
@@ -25,18 +25,16 @@ MODELS = [("tiny", None), ("Big", "/models/big")]
 SHORT = Preset("Short", "short")
 
 
-def folder_of(chat: Chat, name: str = "Work") -> Folder:
-    folder = next((each for each in chat.controller.chats.order.folders if each.name == name), None)
-    if folder is None:
-        chat.controller.chats.order.create_folder(name)
-        return folder_of(chat, name)
-    return folder
+def folder_of(chat: Chat) -> Folder:
+    """Return the one folder, as it is now."""
+    order = chat.chats.order
+    return order.folders[0] if order.folders else order.create_folder("Work")  # type: ignore[return-value]
 
 
 @pytest.fixture
 def sheet(theme: Theme, window: MainWindow, chat: Chat) -> ProjectSheet:
     chat.start()
-    chat.controller.settings.change_values(presets=(SHORT,))
+    chat.settings.change_values(presets=(SHORT,))
     chat.controller.servers.put(ToolServer("web", url="https://example.org", enabled=True, confirmed=True))
     sheet = make_sheet(theme, window, chat)
     sheet.open()
@@ -60,13 +58,13 @@ def test_what_is_saved_is_the_folders_and_can_be_undone(
     sheet.tools["web"].click()
     sheet.buttons[-1].click()
     assert folder_of(chat).project == Project("Rhyme.", "short", "/models/big", ("web",))
-    chat.controller.chats.undo()
+    chat.chats.undo()
     assert folder_of(chat).project == Project()
 
 
 def test_a_model_and_a_tool_that_are_not_here_stay(theme: Theme, window: MainWindow, chat: Chat) -> None:
     project = Project(model="/models/gone", tools=("gone",))
-    chat.controller.chats.order.set_project(folder_of(chat), project)
+    chat.chats.order.set_project(folder_of(chat), project)
     sheet = make_sheet(theme, window, chat)
     assert sheet.model.currentText() == "/models/gone"
     sheet.offer_models()
@@ -77,7 +75,7 @@ def test_the_line_above_a_chat_names_its_project_and_opens_its_settings(window: 
     chat.start()
     line = window.conversation.project
     assert line.isHidden()
-    chat.controller.chats.order.set_project(folder_of(chat), Project("Rhyme."))
+    chat.chats.order.set_project(folder_of(chat), Project("Rhyme."))
     chat.open.start_new(folder_of(chat).id)
     assert not line.isHidden()
     assert line.text.text() == "Project Work: instructions"
@@ -94,7 +92,7 @@ def test_a_moved_chat_says_so_until_its_next_question_and_while_it_holds(window:
     banner = lambda: window.conversation.banners.banner("project")  # noqa: E731
     chat.start()
     chat.say("One")
-    order = chat.controller.chats.order
+    order = chat.chats.order
     order.set_project(folder_of(chat), Project("Rhyme."))
     stored = chat.open.stored_conversation
 
@@ -107,12 +105,12 @@ def test_a_moved_chat_says_so_until_its_next_question_and_while_it_holds(window:
         )
 
     move()
-    chat.controller.chats.undo()
+    chat.chats.undo()
     assert banner() is None
     move()
     chat.open.start_new()
     assert banner() is None
-    chat.controller.chats.undo()
+    chat.chats.undo()
     chat.open.open_chat(stored.id)
     move()
     chat.say("Two")
@@ -154,7 +152,7 @@ def test_files_are_added_shown_saved_and_removed(
     assert folder_of(chat).files == ()
     assert chat.store.rows("SELECT * FROM file_texts") == []
     for names in (["notes.txt"], []):
-        chat.controller.chats.undo()
+        chat.chats.undo()
         assert [file.name for file in folder_of(chat).files] == names
 
 
@@ -182,7 +180,7 @@ def test_tab_goes_through_the_sheet_from_top_to_bottom(qtbot: QtBot, sheet: Proj
     while "Save" not in names:
         focused = sheet.focusWidget()
         names.append(focused.accessibleName() or str(focused.property("text")))
-        qtbot.keyClick(focused, Qt.Key.Key_Tab)
+        press_key(focused, "Tab")
     options = ["Instructions of the project", "Preset of the project", "Model of the project", "web"]
     *chips, remove, cancel, save = names[len(options) :]
     assert names[: len(options)] == options
@@ -211,7 +209,7 @@ def sheet_on(behind: QWidget, theme: Theme, own: str = "Small") -> tuple[Regener
     return sheet, submitted
 
 
-def test_options_that_are_unchanged_are_not_submitted(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+def test_options_that_are_unchanged_are_not_submitted(behind: QWidget, theme: Theme) -> None:
     sheet, submitted = sheet_on(behind, theme)
     assert not sheet.back.isVisible()
     press_key(sheet, "Return")
@@ -233,7 +231,7 @@ def test_changed_options_are_submitted(qtbot: QtBot, behind: QWidget, theme: The
 
 
 @pytest.mark.parametrize("own", ["Small", ""])
-def test_one_may_stay_with_the_other_model(qtbot: QtBot, behind: QWidget, theme: Theme, own: str) -> None:
+def test_one_may_stay_with_the_other_model(behind: QWidget, theme: Theme, own: str) -> None:
     sheet, submitted = sheet_on(behind, theme, own)
     if own:
         press_key(sheet.model, "Down")
@@ -247,7 +245,7 @@ def test_one_may_stay_with_the_other_model(qtbot: QtBot, behind: QWidget, theme:
 @pytest.mark.slow
 def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.controller.model_slot.load_model("/models/other")
+    chat.slot.load_model("/models/other")
     chat.wait_for(EngineState.IDLE)
     chat.say("Hi")
     window.actions_.regenerate_with.trigger()
@@ -264,4 +262,4 @@ def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, cha
     last = chat.path[-1]
     assert (last.model, last.siblings) == ("tiny", 2)
     assert last.made_with == MadeWith(SamplingParams(), once=True)
-    assert chat.controller.model_slot.info.name == "/models/other"
+    assert chat.slot.info.name == "/models/other"

@@ -18,6 +18,7 @@ from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.ui.drafts.drafts_window import DraftsWindow
 from rdchat.ui.style.theme import DARK, LIGHT, Theme
 from tests.chat.traces import drafted_events, events_of_round, round_tree
+from tests.ui.shown_widgets import click_on, press_key
 
 REPLY = 1
 ROUNDS = 40
@@ -74,9 +75,9 @@ def whole(traces: TraceRecorder) -> ReplyTrace:
     return found
 
 
-def press(window: DraftsWindow, *keys: Qt.Key) -> None:
+def press(window: DraftsWindow, *keys: str) -> None:
     for key in keys:
-        QTest.keyClick(window.tokens, key)
+        press_key(window.tokens, key)
 
 
 def point_at(window: DraftsWindow, token: int) -> QPoint:
@@ -95,15 +96,15 @@ def test_arrow_keys_go_token_by_token_and_round_by_round(finished: DraftsWindow,
     rounds = whole(traces).rounds
     assert finished.tokens.current == 1
     assert finished.heading.text().startswith(f"Draft 1 of {ROUNDS}")
-    press(finished, Qt.Key.Key_Down, Qt.Key.Key_Down)
+    press(finished, "Down", "Down")
     assert finished.tokens.current == rounds[2].first
-    press(finished, Qt.Key.Key_Right, Qt.Key.Key_Up)
+    press(finished, "Right", "Up")
     assert finished.tokens.current == rounds[1].first
-    press(finished, Qt.Key.Key_Left)
+    press(finished, "Left")
     assert finished.tokens.current == rounds[1].first - 1
-    press(finished, Qt.Key.Key_End)
+    press(finished, "End")
     assert finished.heading.text().startswith(f"Draft {ROUNDS} of {ROUNDS}")
-    press(finished, Qt.Key.Key_Right, Qt.Key.Key_Home, Qt.Key.Key_Left)
+    press(finished, "Right", "Home", "Left")
     assert finished.tokens.current == 0
     assert finished.heading.text() == "No draft"
 
@@ -111,17 +112,17 @@ def test_arrow_keys_go_token_by_token_and_round_by_round(finished: DraftsWindow,
 def test_the_cursor_is_kept_in_view(finished: DraftsWindow) -> None:
     finished.resize(480, 380)
     bar = finished.tokens.verticalScrollBar()
-    press(finished, Qt.Key.Key_End)
+    press(finished, "End")
     assert bar.value() == bar.maximum() > 0
-    press(finished, Qt.Key.Key_Home)
+    press(finished, "Home")
     assert bar.value() == 0
 
 
 def test_the_tree_steps_through_rounds_with_arrow_keys(finished: DraftsWindow, traces: TraceRecorder) -> None:
-    press(finished, Qt.Key.Key_Home)
+    press(finished, "Home")
     assert not finished.previous.isEnabled(), "the cursor stands before the first round"
-    for key, number in ((Qt.Key.Key_Right, 1), (Qt.Key.Key_Down, 2), (Qt.Key.Key_Left, 1), (Qt.Key.Key_Up, 1)):
-        QTest.keyClick(finished.tree, key)
+    for key, number in (("Right", 1), ("Down", 2), ("Left", 1), ("Up", 1)):
+        press_key(finished.tree, key)
         assert finished.heading.text().startswith(f"Draft {number} of")
         assert finished.tokens.current == whole(traces).rounds[number - 1].first
         assert finished.tree.accessibleDescription().startswith(f"Draft {number} of")
@@ -159,7 +160,7 @@ def test_the_pane_tells_of_the_token_under_the_pointer_else_of_the_cursors(
 
 @pytest.mark.slow
 def test_a_click_moves_the_cursor(finished: DraftsWindow) -> None:
-    QTest.mouseClick(finished.tokens.viewport(), Qt.MouseButton.LeftButton, pos=point_at(finished, 9))
+    click_on(finished.tokens.viewport(), point_at(finished, 9))
     assert finished.tokens.current == 9
     assert finished.tokens.accessibleDescription().startswith("Token 10 of")
 
@@ -173,7 +174,7 @@ def test_a_reply_that_is_being_written_grows_and_the_newest_round_is_shown(
         traces.append_tokens(REPLY, events[start : start + 7])
     qtbot.waitUntil(lambda: window.tokens.current == len(events) - 1)
     assert window.heading.text().startswith(f"Draft {ROUNDS} of {ROUNDS}")
-    press(window, Qt.Key.Key_Home)
+    press(window, "Home")
     traces.append_tokens(REPLY, drafted_events(2))
     count = len(events) + len(drafted_events(2))
     qtbot.waitUntil(lambda: window.tokens.accessibleDescription().startswith(f"Token 1 of {count}"))
@@ -230,7 +231,7 @@ def test_a_reader_who_scrolled_away_is_left_alone_when_the_reply_ends(
     bar.setValue(0)
     traces.end_trace(REPLY, trailing_text=" more")
     assert bar.value() == 0
-    press(window, Qt.Key.Key_End)
+    press(window, "End")
     assert window.details.token.text().endswith("more")
 
 
@@ -257,10 +258,10 @@ def test_every_token_can_be_pointed_at(window: DraftsWindow, show: Show) -> None
     show([TokenEvent(1, at, at, text, "lookup", 1) for at, text in enumerate(texts)])
     for token in range(len(seen)):
         point_at(window, token)
-    press(window, Qt.Key.Key_Home)
+    press(window, "Home")
     for token in range(len(texts)):
         assert window.tokens.current == token
-        press(window, Qt.Key.Key_Right)
+        press(window, "Right")
 
 
 @pytest.mark.parametrize("part", ["tokens", "tree", "details"])
@@ -279,15 +280,15 @@ def test_the_keyboard_reaches_each_part_and_it_shows(qtbot: QtBot, finished: Dra
 def test_an_alternative_that_is_cut_is_told_whole(window: DraftsWindow, show: Show) -> None:
     long = " incomprehensibilities" * 3
     show(events_of_round(1, 0, round_tree([long], " b", ["x"])))
-    press(window, Qt.Key.Key_Home)
+    press(window, "Home")
     tips = [row.toolTip() for row in window.details.alternatives]
     assert any(long.replace(" ", "␣") in tip for tip in tips)
 
 
 def test_a_window_that_is_closed_keeps_no_trace(finished: DraftsWindow) -> None:
     finished.close()
-    press(finished, Qt.Key.Key_End)
+    press(finished, "End")
     assert finished.tokens.token == -1
     finished.show_reply(REPLY)
-    press(finished, Qt.Key.Key_End)
+    press(finished, "End")
     assert finished.tokens.token > ROUNDS

@@ -26,7 +26,7 @@ def test_a_reply_of_the_transcript_shows_its_own(window: MainWindow, chat: Chat)
     chat.start()
     chat.say("Hi")
     chat.say("And again")
-    first = chat.controller.chat.path[1]
+    first = chat.open.path[1]
     window.conversation.transcript.tokens_requested.emit(first.id)
     assert window.windows.drafts.tokens.accessibleDescription().startswith("Token 1 of 2, One")
 
@@ -36,7 +36,7 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
     chat.engine.gate.shut()
     chat.engine.gate.allow(3)  # the prompt in two chunks, and a token
     chat.controller.send("Hi")
-    qtbot.waitUntil(lambda: chat.controller.chat.path[-1].text == "Hello")
+    qtbot.waitUntil(lambda: chat.open.path[-1].text == "Hello")
     window.actions_.tokens.trigger()
     tokens = window.windows.drafts.tokens
     assert tokens.accessibleDescription().startswith("Token 1 of 1, Hello")
@@ -50,17 +50,15 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
 def test_it_closes_with_the_chat_it_shows(window: MainWindow, chat: Chat) -> None:
     chat.start()
     chat.say("Hi")
-    shown = chat.controller.chat.stored_conversation
-    chat.controller.chat.start_new()
+    shown = chat.open.id
+    chat.open.start_new()
     chat.say("Something else")
-    other = chat.controller.chat.stored_conversation
-    assert shown is not None
-    assert other is not None
-    chat.controller.chat.open_chat(shown.id)
+    other = chat.open.id
+    chat.open.open_chat(shown)
     window.actions_.tokens.trigger()
-    chat.controller.chats.delete_conversation(other.id)
+    chat.chats.delete_conversation(other)
     assert window.windows.drafts.isVisible()
-    chat.controller.chats.delete_conversation(shown.id)
+    chat.chats.delete_conversation(shown)
     assert not window.windows.drafts.isVisible()
 
 

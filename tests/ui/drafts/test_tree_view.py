@@ -4,6 +4,7 @@ from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.inference.api import DRAFTERS, EARLIER_REPLIES, PHRASES, SHAPE, RoundTree
 from rdchat.ui.drafts.tree_view import (
     STYLES,
+    PlacedNode,
     alternatives,
     lay_out_nodes,
     probability,
@@ -108,51 +109,25 @@ def test_each_token_of_a_path_stands_a_column_further_right() -> None:
     assert nodes[nodes[-1].parent].text == " b"
 
 
+def placed(parents: tuple[int, ...], *path: int) -> list[PlacedNode]:
+    """Lay out a tree, whose last node is the correction."""
+    count = len(parents)
+    texts = ("",) * count
+    tokens = tuple(range(count))
+    return lay_out_nodes(RoundTree(tokens, parents, texts, (-1.0,) * count, path, correction=count, texts=texts))
+
+
 def test_the_accepted_path_runs_along_the_top() -> None:
-    tree = RoundTree(
-        tokens=(0, 1, 2, 3, 4),
-        parents=(-1, 0, 0, 2, 2),
-        drafters=("", *["drafter"] * 4),
-        log_probs=(0.0, -1.0, -1.0, -1.0, -1.0),
-        path=(0, 2, 4),
-        correction=9,
-        texts=("r", "a", "b", "c", "d"),
-        correction_text="e",
-    )
-    rows = {node.text: node.row for node in lay_out_nodes(tree)}
-    assert rows["r"] == rows["b"] == rows["d"] == rows["e"] == 0, "the root too: a wide tree began out of view"
-    assert rows["c"] == 1
-    assert rows["a"] == 2
+    """The root too: a wide tree began out of view."""
+    assert [node.row for node in placed((-1, 0, 0, 2, 2), 0, 2, 4)] == [0, 2, 0, 1, 0, 0]
 
 
 def test_a_parent_beside_the_path_stands_at_the_middle_of_its_children() -> None:
-    tree = RoundTree(
-        tokens=(0, 1, 2, 3),
-        parents=(-1, 0, 1, 1),
-        drafters=("", *["drafter"] * 3),
-        log_probs=(0.0, -1.0, -1.0, -1.0),
-        path=(0,),
-        correction=9,
-        texts=("r", "a", "b", "c"),
-        correction_text="e",
-    )
-    rows = {node.text: node.row for node in lay_out_nodes(tree)}
-    assert rows == {"r": 0, "e": 0, "a": 1.5, "b": 1, "c": 2}
+    assert [node.row for node in placed((-1, 0, 1, 1), 0)] == [0, 1.5, 1, 2, 0]
 
 
 def test_no_two_nodes_stand_in_one_place() -> None:
-    parents = [-1, *((node - 1) // 3 for node in range(1, 256))]
-    count = len(parents)
-    tree = RoundTree(
-        tokens=tuple(range(count)),
-        parents=tuple(parents),
-        drafters=("", *["lookup"] * (count - 1)),
-        log_probs=(-1.0,) * count,
-        path=(0, 2, 7, 22),
-        correction=1,
-        texts=tuple(map(str, range(count))),
-    )
-    nodes = lay_out_nodes(tree)
+    nodes = placed((-1, *((node - 1) // 3 for node in range(1, 256))), 0, 2, 7, 22)
     assert len({(node.column, node.row) for node in nodes}) == len(nodes) == 257
 
 

@@ -1,6 +1,5 @@
 """Files are brought, shown, taken out, sent and read again, by mouse and keyboard."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,30 +19,12 @@ from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import activate, choose_files, click_on, drop, files_data, press_key
-
-
-@pytest.fixture
-def prices(tmp_path: Path) -> Path:
-    path = tmp_path / "prices.csv"
-    path.write_text("apples,3\npears,4\n")
-    return path
+from tests.ui.files.conftest import chip_names, chips, wait_for_chips
+from tests.ui.shown_widgets import activate, choose_files, click_on, drop, files_data, forbid_nested_fits, press_key
 
 
 def drop_files(window: MainWindow, *paths: Path) -> None:
     assert drop(window, files_data(*paths))
-
-
-def chips(window: MainWindow) -> Sequence[FileChip]:
-    return window.conversation.composer.files.row.chips
-
-
-def names(window: MainWindow) -> list[str]:
-    return [chip.accessibleName() for chip in chips(window)]
-
-
-def counted(qtbot: QtBot, window: MainWindow, number: int = 1) -> None:
-    qtbot.waitUntil(lambda: len(chips(window)) == number and all("token" in name for name in names(window)))
 
 
 @pytest.mark.slow
@@ -54,16 +35,16 @@ def test_files_are_dropped_chosen_and_pasted(
     composer = window.conversation.composer
     (tmp_path / "report.pdf").write_bytes(pdf(["One", "Two"]))
     drop_files(window, prices, tmp_path / "report.pdf")
-    counted(qtbot, window, 2)
-    assert names(window) == ["prices.csv, 5 tokens · <1%", "report.pdf, 9 tokens · <1%"]
+    wait_for_chips(qtbot, window, 2)
+    assert chip_names(window) == ["prices.csv, 5 tokens · <1%", "report.pdf, 9 tokens · <1%"]
     assert composer.files.isVisible()
     assert not chat.engine.loads[1:], "nothing was taken for a model"
     click_on(composer.attach)
     choose_files(window, prices)
-    counted(qtbot, window, 3)
+    wait_for_chips(qtbot, window, 3)
     QGuiApplication.clipboard().setMimeData(files_data(prices))
     press_key(composer.field, "Ctrl+V")
-    counted(qtbot, window, 4)
+    wait_for_chips(qtbot, window, 4)
     assert composer.text == ""
     QGuiApplication.clipboard().setText("Hello")
     press_key(composer.field, "Ctrl+V")
@@ -90,14 +71,14 @@ def test_a_long_paste_becomes_a_file_and_undo_makes_it_text_again(qtbot: QtBot, 
     qtbot.keyClicks(composer.field, "Sum it up")
     paste(window, long)
     paste(window, "line\n" * 200)
-    counted(qtbot, window, 2)
-    assert [name.partition(",")[0] for name in names(window)] == ["Pasted text.txt", "Pasted text 2.txt"]
+    wait_for_chips(qtbot, window, 2)
+    assert [name.partition(",")[0] for name in chip_names(window)] == ["Pasted text.txt", "Pasted text 2.txt"]
     assert composer.note.text() == "The long text is attached as a file. Undo makes it text again."
     qtbot.keyClicks(composer.field, " now")
     undo(window)
     assert len(chips(window)) == 2, "Undo takes back what was done last"
     undo(window)
-    assert [name.partition(",")[0] for name in names(window)] == ["Pasted text.txt"]
+    assert [name.partition(",")[0] for name in chip_names(window)] == ["Pasted text.txt"]
     assert composer.text.endswith("line\n" * 200)
     undo(window)
     assert composer.text == "Sum it up"
@@ -107,7 +88,7 @@ def test_a_long_paste_becomes_a_file_and_undo_makes_it_text_again(qtbot: QtBot, 
     sheet.reject()
     press_key(composer.field, "Return")
     qtbot.waitUntil(lambda: chat.controller.replies.free)
-    assert long in chat.engine.requests[-1].messages[-1].content
+    assert long in chat.engine.last_contents[-1]
     undo(window)
     assert composer.text == ""
 
@@ -120,30 +101,18 @@ def test_a_text_too_long_for_the_field_stays_a_file(window: MainWindow, chat: Ch
     assert len(chips(window)) == 1
 
 
-@pytest.mark.slow
-def test_what_is_refused_is_said_below_the_field(qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path) -> None:
-    chat.start()
-    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    (tmp_path / "b.zip").write_bytes(b"PK\3\4")
-    drop_files(window, tmp_path / "a.png", tmp_path / "b.zip")
-    note = window.conversation.composer.note
-    qtbot.waitUntil(lambda: "b.zip" in note.text())
-    assert "a.png is damaged" in note.text()
-    assert not chips(window)
-
-
 def test_undo_brings_back_removed_files_in_their_places(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     chat.start()
     activate(window)
     field = window.conversation.composer.field
     for text in ("one", "two", "three"):
         chat.open.files.add_text(text)
-    counted(qtbot, window, 3)
-    before = names(window)
+    wait_for_chips(qtbot, window, 3)
+    before = chip_names(window)
     qtbot.keyClicks(field, "Sum up")
     for chip in chips(window)[:2]:
         click_on(chip.remove)
-    assert names(window) == before[2:]
+    assert chip_names(window) == before[2:]
     assert window.focusWidget() is field
     qtbot.keyClicks(field, " all")
     undo(window)
@@ -151,7 +120,7 @@ def test_undo_brings_back_removed_files_in_their_places(qtbot: QtBot, window: Ma
     undo(window)
     assert len(chips(window)) == 2
     undo(window)
-    qtbot.waitUntil(lambda: names(window) == before)
+    qtbot.waitUntil(lambda: chip_names(window) == before)
     click_on(chips(window)[0].remove)
     chat.say("Go")
     undo(window)
@@ -164,7 +133,7 @@ def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
 ) -> None:
     chat.start()
     drop_files(window, prices)
-    counted(qtbot, window)
+    wait_for_chips(qtbot, window, 1)
     qtbot.keyClicks(window.conversation.composer.field, "How much?")
     press_key(window.conversation.composer.field, "Return")
     chat.wait_for(EngineState.IDLE)
@@ -191,7 +160,7 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     field = window.conversation.composer.field
     chat.open.files.add_text("old old")
     chat.open.files.add_text("stays")
-    counted(qtbot, window, 2)
+    wait_for_chips(qtbot, window, 2)
     chat.say("How much?")
     field.setFocus()
     press_key(field, "Up")
@@ -218,7 +187,7 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     qtbot.waitUntil(lambda: all("token" in chip.accessibleName() for chip in row.row.chips))
     first = chat.open.id
     chat.open.start_new()
-    chat.open.open_chat(first or 0)
+    chat.open.open_chat(first)
     rows = window.conversation.transcript.findChildren(PendingRow)
     assert len(rows[-1].row.chips) == 2, "an edit that is left keeps its files"
     window.actions_.write.trigger()
@@ -227,7 +196,7 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     assert isinstance(editor, QPlainTextEdit)
     press_key(editor, "Return")
     qtbot.waitUntil(lambda: chat.controller.replies.free and len(chat.engine.requests) == 2)
-    sent = chat.engine.requests[-1].messages[-1].content
+    sent = chat.engine.last_contents[-1]
     assert ("new new new" in sent, "stays" in sent, "old old" in sent) == (True, True, False)
     question = chat.path[0]
     assert [file.name for file in question.files] == ["Pasted text 2.txt", "new.txt"]
@@ -243,14 +212,14 @@ def test_an_edit_without_new_files_is_forgotten_with_its_chat(window: MainWindow
     chat.say("How much?")
     window.conversation.composer.field.setFocus()
     press_key(window.conversation.composer.field, "Up")
-    own = chat.controller.chat
+    own = chat.open
     assert own.edits
-    own.open_chat(own.id or 0)
+    own.open_chat(own.id)
     assert own.edits, "the editor is open"
-    first = own.id or 0
+    first = own.id
     own.start_new()
     chat.say("Another")
-    own.open_chat(own.id or 0)
+    own.open_chat(own.id)
     assert not own.edits
     own.open_chat(first)
     messages = window.conversation.transcript.findChildren(PersonMessage)
@@ -260,16 +229,7 @@ def test_an_edit_without_new_files_is_forgotten_with_its_chat(window: MainWindow
 def test_chips_take_three_lines_at_most_and_their_layout_ends(
     qtbot: QtBot, theme: Theme, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    depths = [0]
-    fit = PendingRow._fit
-
-    def counted_fit(row: PendingRow) -> None:
-        depths.append(depths[-1] + 1)
-        assert depths[-1] == 1, "a layout within a layout"
-        fit(row)
-        depths.append(0)
-
-    monkeypatch.setattr(PendingRow, "_fit", counted_fit)
+    forbid_nested_fits(monkeypatch, PendingRow)
     window = QWidget()
     qtbot.addWidget(window)
     shown = PendingRow(theme)
@@ -280,7 +240,7 @@ def test_chips_take_three_lines_at_most_and_their_layout_ends(
     window.resize(700, 400)
     window.show()
     shown.show_files(files, None)
-    for width in [*range(700, 300, -7), *range(300, 700, 7)]:
+    for width in [*range(700, 300, -17), *range(300, 700, 17)]:
         window.resize(width, 400)
         QApplication.processEvents()
         needed = shown.row.arrange_chips(width)

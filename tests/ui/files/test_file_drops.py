@@ -36,13 +36,6 @@ def place_of(window: QWidget, part: QWidget) -> QRect:
     return QRect(part.mapTo(window, QPoint(0, 0)), part.size())
 
 
-@pytest.fixture
-def prices(tmp_path: Path) -> Path:
-    path = tmp_path / "prices.csv"
-    path.write_text("apples,3\n")
-    return path
-
-
 def test_a_file_is_shown_where_it_lands_until_it_leaves(qtbot: QtBot, app: MainWindow, prices: Path) -> None:
     drops = app.windows.drops
     data = files_data(prices)

@@ -18,7 +18,7 @@ from rdchat.services.chat import chat_prompt
 from rdchat.services.files.pending_files import PendingFile
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.files.attaching import PendingRow, chip_text
-from rdchat.ui.files.chips import FileChip, ImageTile
+from rdchat.ui.files.chips import ImageTile
 from rdchat.ui.files.file_drops import has_image, image_in
 from rdchat.ui.files.file_windows import ImageWindow
 from rdchat.ui.style import DEFAULT_TEXT, ElidedLabel
@@ -28,6 +28,7 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.inference.vision.seeing_models import seeing_folder
 from tests.services import fakes
 from tests.ui.conftest import Chat
+from tests.ui.files.conftest import chip_names, chips, wait_for_chips
 from tests.ui.shown_widgets import activate, choose_files, drop, press_key, shown_child
 
 ADDRESS = QUrl("https://example.com/cat.png")
@@ -57,17 +58,6 @@ def mime(data: bytes = b"", text: str = "", *urls: QUrl) -> QMimeData:
     if data:
         made.setData("image/png", data)
     return made
-
-
-def chips(window: MainWindow) -> list[FileChip]:
-    return [chip for chip in window.conversation.composer.files.row.chips if isinstance(chip, FileChip)]
-
-
-def wait_for_chips(qtbot: QtBot, window: MainWindow, number: int) -> list[str]:
-    """Wait until so many files were read and counted; return what a screen reader says of them."""
-    names = lambda: [chip.accessibleName() for chip in chips(window)]  # noqa: E731
-    qtbot.waitUntil(lambda: len(names()) == number and all("token" in name for name in names()))
-    return names()
 
 
 def tiles(window: MainWindow) -> list[ImageTile]:
@@ -151,7 +141,7 @@ def test_a_picture_of_svg_alone_is_refused_in_words(qtbot: QtBot, window: MainWi
     window.conversation.composer.field.paste()
     note = window.conversation.composer.note
     qtbot.waitUntil(lambda: "Open it in another app and save it as PNG or JPEG." in note.text())
-    assert chips(window) == []
+    assert not chips(window)
 
 
 def test_a_drop_of_a_promised_file_alone_says_what_to_do(
@@ -163,7 +153,7 @@ def test_a_drop_of_a_promised_file_alone_says_what_to_do(
     assert drop(window, QMimeData())
     note = window.conversation.composer.note
     qtbot.waitUntil(lambda: note.text().endswith("Save it and drop the file, or copy and paste it."))
-    assert chips(window) == []
+    assert not chips(window)
 
 
 def test_an_image_is_pasted_dropped_and_removed(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
@@ -172,8 +162,8 @@ def test_an_image_is_pasted_dropped_and_removed(qtbot: QtBot, window: MainWindow
     QGuiApplication.clipboard().setMimeData(mime(png()))
     composer.field.paste()
     assert drop(window, mime(png((40, 30)), ADDRESS.toString(), ADDRESS))
-    names = wait_for_chips(qtbot, window, 2)
-    assert names[0].startswith("Image, ")
+    wait_for_chips(qtbot, window, 2)
+    assert chip_names(window)[0].startswith("Image, ")
     assert composer.text == ""
     assert composer.button.isEnabled(), "an image needs no words"
     remove = chips(window)[0].remove
@@ -195,7 +185,9 @@ def test_sent_images_stand_in_a_row_with_names_and_are_drawn(qtbot: QtBot, sent:
     qtbot.waitUntil(lambda: color() == "#008080")
 
 
-def test_the_arrows_go_through_the_images_of_a_chat(qtbot: QtBot, sent: MainWindow) -> None:
+def test_the_viewer_goes_through_the_images_of_a_chat_and_copies_them_turned_without_metadata(
+    qtbot: QtBot, sent: MainWindow, tmp_path: Path
+) -> None:
     tiles(sent)[0].click()
     window = viewer(sent)
     qtbot.waitUntil(lambda: window.detail.text().startswith("1 of 2") and not window.view.image.isNull())
@@ -208,6 +200,16 @@ def test_the_arrows_go_through_the_images_of_a_chat(qtbot: QtBot, sent: MainWind
     assert window.detail.text().startswith("2 of 2")
     press_key(window.view, "Left")
     assert window.windowTitle() == "photo.jpg"
+    press_key(window.view, "Ctrl+C")
+    qtbot.waitUntil(lambda: window.detail.text() == "Copied")
+    assert QGuiApplication.clipboard().image().size().toTuple() == (80, 120)
+    press_key(window.view, "Ctrl+S")
+    choose_files(window, tmp_path / "saved.png")
+    qtbot.waitUntil(lambda: window.detail.text() == "Saved as saved.png")
+    with Image.open(tmp_path / "saved.png") as saved:
+        assert saved.size == (80, 120)
+        assert not saved.getexif()
+        assert not saved.info
     press_key(window.view, "Esc")
     assert not window.isVisible()
 
@@ -267,23 +269,8 @@ def test_an_image_is_zoomed_by_keys_wheel_pinch_and_double_click_and_moved(
     for _ in range(30):
         press_key(view, "Ctrl++")
     assert zoom() == 16
-    assert chat.controller.settings.values.text_size == DEFAULT_TEXT, "the menus' keys are kept from them"
+    assert chat.settings.values.text_size == DEFAULT_TEXT, "the menus' keys are kept from them"
     opened.close()
-
-
-def test_copies_are_turned_and_have_no_metadata(qtbot: QtBot, sent: MainWindow, tmp_path: Path) -> None:
-    tiles(sent)[0].click()
-    window = viewer(sent)
-    press_key(window.view, "Ctrl+C")
-    qtbot.waitUntil(lambda: window.detail.text() == "Copied")
-    assert QGuiApplication.clipboard().image().size().toTuple() == (80, 120)
-    press_key(window.view, "Ctrl+S")
-    choose_files(window, tmp_path / "saved.png")
-    qtbot.waitUntil(lambda: window.detail.text() == "Saved as saved.png")
-    with Image.open(tmp_path / "saved.png") as saved:
-        assert saved.size == (80, 120)
-        assert not saved.getexif()
-        assert not saved.info
 
 
 def test_the_viewer_says_the_size_at_which_the_model_sees(
@@ -291,8 +278,8 @@ def test_the_viewer_says_the_size_at_which_the_model_sees(
 ) -> None:
     folder = seeing_folder(tmp_path / "model", "qwen3_vl")
     monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True, path=folder))
-    chat.controller.model_slot.load_model(str(folder))
-    qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None and chat.controller.model_slot.info.sees)
+    chat.slot.load_model(str(folder))
+    qtbot.waitUntil(lambda: chat.slot.info is not None and chat.slot.info.sees)
     tiles(sent)[1].click()
     window = viewer(sent)
     qtbot.waitUntil(lambda: window.detail.text().endswith("The model sees 64 × 16"))  # noqa: RUF001
@@ -302,13 +289,13 @@ def test_the_viewer_says_the_size_at_which_the_model_sees(
     qtbot.waitUntil(lambda: window.detail.text().endswith("The model sees 32 × 48"))  # noqa: RUF001
 
 
-def test_the_images_that_are_too_many_are_marked(
+def test_the_images_that_are_too_many_are_marked_and_drawn_again_only_where_that_changes(
     qtbot: QtBot, sent: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chat_prompt, "MAX_IMAGES", 1)
     monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True))
     line = sent.conversation.sight
-    chat.controller.model_slot.load_model("sees")
+    chat.slot.load_model("sees")
     qtbot.waitUntil(lambda: line.isVisible() and [tile.left_out for tile in tiles(sent)] == [True, False])
     assert line.text.text() == "The oldest image of this chat is left out: the model gets the latest 100."
     assert not line.button.isVisible()
@@ -317,9 +304,6 @@ def test_the_images_that_are_too_many_are_marked(
     monkeypatch.setattr(chat_prompt, "MAX_IMAGES", 2)
     chat.controller.context.meter.count_soon()
     qtbot.waitUntil(lambda: not line.isVisible() and not any(tile.left_out for tile in tiles(sent)))
-
-
-def test_images_whose_mark_stays_are_not_drawn_again(sent: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[ImageTile] = []
     monkeypatch.setattr(ImageTile, "update", lambda tile: drawn.append(tile))  # noqa: PLW0108  it gets a tile as a method
     sent.conversation.transcript.mark_left_out({})
@@ -350,7 +334,7 @@ def test_an_image_without_words_is_edited_and_its_images_stay(qtbot: QtBot, sent
     qtbot.waitUntil(lambda: len(row.row.chips) == 1)
     save(qtbot, sent, chat)
     qtbot.waitUntil(lambda: chat.path[0].siblings == 3 and not chat.writing)
-    assert [image.name for image in chat.engine.requests[-1].messages[0].images] == ["photo.jpg"]
+    assert [image.name for image in chat.engine.last_request.messages[0].images] == ["photo.jpg"]
     chat.open.show_alternative(chat.path[0].id, -1)
     assert len(chat.path[0].files) == 2, "the old version is kept"
 
@@ -359,7 +343,7 @@ def test_images_come_back_with_a_message_that_was_deleted(qtbot: QtBot, sent: Ma
     question, _ = chat.path.ids
     chat.controller.delete_message(question)
     assert not chat.path
-    chat.controller.chats.undo()
+    chat.chats.undo()
     (image, _) = chat.path[0].files
     with Image.open(chat.store.image_path(image)) as opened:
         assert opened.size == (120, 80)
@@ -381,18 +365,9 @@ def test_compared_messages_with_the_same_words_and_other_images_are_not_the_same
     window.close()
 
 
-def test_an_editor_without_words_and_images_cannot_be_saved(sent: MainWindow, chat: Chat) -> None:
-    editor = editor_of(sent)
-    (row,) = editor.findChildren(PendingRow)
-    for _ in range(2):
-        assert editor._save.isEnabled()
-        row.row.chips[0].remove.click()  # type: ignore[union-attr]
-    assert not editor._save.isEnabled()
-    press_key(editor.field, "Return")
-    assert chat.path[0].siblings == 1
-
-
-def test_a_message_grows_with_the_images_of_its_editor(sent: MainWindow) -> None:
+def test_a_message_grows_with_the_images_of_its_editor_which_cannot_be_saved_without_them(
+    sent: MainWindow, chat: Chat
+) -> None:
     """Its column kept the height of the editor before the chips had another line, and they covered the buttons."""
     editor = editor_of(sent)
     (message,) = sent.conversation.transcript.findChildren(PersonMessage)
@@ -404,6 +379,12 @@ def test_a_message_grows_with_the_images_of_its_editor(sent: MainWindow) -> None
         row.height_changed.emit()
         assert message.height() == message.layout_for(message.width())
         assert editor.height() >= editor.sizeHint().height()
+    for _ in range(2):
+        assert editor._save.isEnabled()
+        row.row.chips[0].remove.click()  # type: ignore[union-attr]
+    assert not editor._save.isEnabled()
+    press_key(editor.field, "Return")
+    assert chat.path[0].siblings == 1
 
 
 def test_a_waiting_message_without_words_is_named_by_its_images(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:

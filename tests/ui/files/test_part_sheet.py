@@ -66,6 +66,7 @@ def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
     ask(qtbot, brought, "What of apples?")
     sheet = sheet_of(brought)
     assert brought.conversation.composer.text == "What of apples?"
+    assert brought.conversation.composer.note.text().endswith("too long for this model. Choose a part of it.")
     assert sheet.by_passages.isChecked()
     assert sheet.question.text() == "What of apples?"
     wait(qtbot, sheet, "Passages 7 to 8 and 30 of 40: ")
@@ -77,7 +78,7 @@ def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
     chat.wait_for(EngineState.IDLE)
     (message,) = brought.conversation.transcript.findChildren(PersonMessage)
     assert message.message.files[0].taken == "passages 7 to 8 and 30 of 40"
-    told = chat.engine.requests[-1].messages[0].content
+    told = chat.engine.last_contents[0]
     assert f'part="{message.message.files[0].taken}"' in told
     assert "of apples" in told
 

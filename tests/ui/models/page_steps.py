@@ -1,29 +1,21 @@
 """What a person does on the pages of the Models window, and what the pages say."""
 
-from collections.abc import Callable
-
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat.inference.api import ModelCard
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.style import ThemedLabel
-from tests.ui.shown_widgets import answer_question
-
-WAIT_MS = 60_000
-
-
-def until(qtbot: QtBot, condition: Callable[[], bool]) -> None:
-    """Wait for a process or a hub."""
-    qtbot.waitUntil(condition, timeout=WAIT_MS)
+from tests.ui.models.conftest import Machine
+from tests.ui.shown_widgets import answer_question, click_on, press_key
 
 
 def press(qtbot: QtBot, button: QWidget) -> None:
     """Click a button with the mouse, once it can be clicked."""
     qtbot.waitUntil(button.isEnabled)
-    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    click_on(button)
 
 
 def names(page: InstalledPage) -> list[str]:
@@ -37,6 +29,13 @@ def pick(page: InstalledPage, name: str) -> None:
 def refresh(qtbot: QtBot, models: Models) -> None:
     models.library.search_again()
     qtbot.waitUntil(lambda: not models.library._search.busy)
+
+
+def pick_new(qtbot: QtBot, page: InstalledPage, machine: Machine, card: ModelCard) -> None:
+    """Put a model onto the machine, and pick it on the page."""
+    machine.models.append(card)
+    refresh(qtbot, page._models)
+    pick(page, card.name)
 
 
 def answer(qtbot: QtBot, parent: QWidget, button: str) -> str:
@@ -60,8 +59,8 @@ def search(qtbot: QtBot, page: DiscoverPage, text: str) -> None:
     """Type a search, press Return, and wait for the answer."""
     page.bar.field.clear()
     qtbot.keyClicks(page.bar.field, text)
-    qtbot.keyClick(page.bar.field, Qt.Key.Key_Return)
-    until(qtbot, lambda: not page._models.search.state.asking)
+    press_key(page.bar.field, "Return")
+    qtbot.waitUntil(lambda: not page._models.search.state.asking)
 
 
 def click(qtbot: QtBot, page: DiscoverPage, repository: str) -> None:
@@ -69,7 +68,7 @@ def click(qtbot: QtBot, page: DiscoverPage, repository: str) -> None:
     item = page.list.item(page.list.row_of(repository))
     page.list.scrollToItem(item)
     place = page.list.visualItemRect(item).center()
-    qtbot.mouseClick(page.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    click_on(page.list.viewport(), place)
     wait_for_details(qtbot, page)
 
 
@@ -86,4 +85,4 @@ def wait_for_details(qtbot: QtBot, page: DiscoverPage) -> None:
         model = page._models.details.model
         return model is not None and bool(model.trouble or model.card is not None or model.card_trouble)
 
-    until(qtbot, settled)
+    qtbot.waitUntil(settled)

@@ -6,7 +6,6 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QMessageBox
 from pytestqt.qtbot import QtBot
 
@@ -25,32 +24,28 @@ from tests.inference.vision.seeing_models import seeing_folder, without_tower
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
-from tests.ui.models.page_steps import answer, names, pick, refresh
-from tests.ui.shown_widgets import shown_child
+from tests.ui.models.page_steps import answer, names, pick, pick_new, refresh
+from tests.ui.shown_widgets import press_key, shown_child
 
 
 @pytest.fixture
-def downloaded(qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models) -> Path:
+def downloaded(qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage) -> Path:
     """A model of the hub's cache, picked."""
     hub.add(NAME, small_files())
     folder = download()[0]
-    machine.models.append(library_model(NAME, path=folder, disk_bytes=sum(map(len, small_files().values()))))
-    refresh(qtbot, models)
-    pick(page, NAME)
+    pick_new(qtbot, page, machine, library_model(NAME, path=folder, disk_bytes=sum(map(len, small_files().values()))))
     return folder
 
 
 @pytest.fixture
-def tower(qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models) -> Path:
+def tower(qtbot: QtBot, machine: Machine, page: InstalledPage) -> Path:
     """A tower that was fetched for a model, which is picked."""
     folder = without_tower(seeing_folder(paths.models_dir() / "blind", "qwen3_vl"))
     tower = paths.towers_dir() / f"blind-vision-{target_hash(folder)[:6]}"
     tower.mkdir(parents=True)
     (tower / "config.json").write_text("{}" + " " * 99_998)
     blind = library_model("blind", path=folder, repository="", model="blind", origin="rdchat")
-    machine.models.append(blind)
-    refresh(qtbot, models)
-    pick(page, "blind")
+    pick_new(qtbot, page, machine, blind)
     return tower
 
 
@@ -59,7 +54,6 @@ def test_a_tower_is_deleted_with_its_model_and_comes_back(
     qtbot: QtBot,
     machine: Machine,
     page: InstalledPage,
-    models: Models,
     tower: Path,
     system_trash: Path,
     *,
@@ -84,7 +78,7 @@ def test_a_tower_is_deleted_with_its_model_and_comes_back(
 def test_without_a_trash_it_is_asked_again(
     qtbot: QtBot, machine: Machine, page: InstalledPage, downloaded: Path
 ) -> None:
-    qtbot.keyClick(page.list, Qt.Key.Key_Delete)
+    press_key(page.list, "Del")
     words = answer(qtbot, page, "Delete")
     assert "Delete small-4bit? It takes 403 KB of disk space. It is in the Hugging Face cache" in words
     assert words.endswith("It goes to the Trash.")
@@ -110,7 +104,7 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     downloaded: Path,
     system_trash: Path,
 ) -> None:
-    chat.controller.model_slot.load_model(str(downloaded))
+    chat.slot.load_model(str(downloaded))
     chat.wait_for(EngineState.IDLE)
     machine.models[-1] = replace(machine.models[-1], model=str(downloaded))
     refresh(qtbot, models)
@@ -120,15 +114,11 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     assert chat.engine.loaded is None
 
 
-def test_other_programs_models_cannot_be_deleted_here(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models
-) -> None:
-    machine.models.append(library_model("theirs/model", origin="LM Studio", repository=""))
-    refresh(qtbot, models)
-    pick(page, "theirs/model")
+def test_other_programs_models_cannot_be_deleted_here(qtbot: QtBot, machine: Machine, page: InstalledPage) -> None:
+    pick_new(qtbot, page, machine, library_model("theirs/model", origin="LM Studio", repository=""))
     assert not page.details.row.delete.isEnabled()
     assert "delete it there" in page.details.row.delete.toolTip()
-    qtbot.keyClick(page.list, Qt.Key.Key_Delete)
+    press_key(page.list, "Del")
     assert not page.findChildren(QMessageBox)
 
 
@@ -189,9 +179,9 @@ def test_a_removed_download_leaves_the_list(
     hub.holds_at = 100_000
     models.downloads.start_download(Download(NAME))
     qtbot.waitUntil(lambda: models.downloads.all()[0].done_bytes > 0)
-    machine.models.append(library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=400_000))
-    refresh(qtbot, models)
-    pick(page, NAME)
+    pick_new(
+        qtbot, page, machine, library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=400_000)
+    )
     row = page.details.row
     assert row.main.text() == "Pause"
     row.main.click()
@@ -207,9 +197,12 @@ def test_an_unfinished_download_goes_on(
     qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
     hub.add(NAME, small_files())
-    machine.models.append(library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=2_000_000_000))
-    refresh(qtbot, models)
-    pick(page, NAME)
+    pick_new(
+        qtbot,
+        page,
+        machine,
+        library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=2_000_000_000),
+    )
     assert page.details.row.main.text() == "Resume"
     assert not page.details.row.verify.isEnabled()
     with qtbot.waitSignal(models.downloads.finished):

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt, QUrl
-from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
+from PySide6.QtCore import QUrl
+from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
@@ -38,7 +38,9 @@ from tests.inference.drafting.suggested_pairs import suggest
 from tests.services.fakes import ScriptedEngine
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
-from tests.ui.models.page_steps import WAIT_MS, answer, press, until
+from tests.ui.models.page_steps import answer, press
+from tests.ui.shown_widgets import press_key
+from tests.ui.transcript.conftest import button
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def models_window(hub: HubServer, models_window: ModelsWindow) -> ModelsWindow:
 def begin(qtbot: QtBot, models_window: ModelsWindow, name: str = NAME) -> ModelRow:
     """Start a download; return its row."""
     models_window._downloads.start_download(Download(name))
-    until(qtbot, lambda: bool(models_window.downloads.list.rows))
+    qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows))
     (row,) = models_window.downloads.list.rows.values()
     return row
 
@@ -71,17 +73,17 @@ def held(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow) -> ModelRow:
     hub.add(NAME, small_files())
     hub.holds_at = 100_000
     row = begin(qtbot, models_window)
-    until(qtbot, lambda: row.bar.value() > 100)  # of 1,000
+    qtbot.waitUntil(lambda: row.bar.value() > 100)  # of 1,000
     return row
 
 
 def say(qtbot: QtBot, row: ModelRow, words: str) -> None:
-    until(qtbot, lambda: words in row.state.text())
+    qtbot.waitUntil(lambda: words in row.state.text())
 
 
 def question(qtbot: QtBot, row: ModelRow) -> QMessageBox:
     """Return the question that comes."""
-    until(qtbot, lambda: row.findChild(QMessageBox) is not None)
+    qtbot.waitUntil(lambda: row.findChild(QMessageBox) is not None)
     box = row.findChild(QMessageBox)
     assert box is not None
     return box
@@ -92,8 +94,8 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
 ) -> None:
     page = models_window.downloads
     assert held.isVisible()
-    until(qtbot, lambda: "MB" in held.state.text() or "KB" in held.state.text())
-    until(qtbot, lambda: page.totals.text().startswith("1 download  ·  "))
+    qtbot.waitUntil(lambda: "MB" in held.state.text() or "KB" in held.state.text())
+    qtbot.waitUntil(lambda: page.totals.text().startswith("1 download  ·  "))
     assert "free on the disk" in page.disk.text()
     press(qtbot, held.main)
     say(qtbot, held, "Paused")
@@ -107,7 +109,7 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     press(qtbot, held.main)
     say(qtbot, held, "complete and checked")
     press(qtbot, held.main)
-    until(qtbot, lambda: held.main.text() == "Unload")
+    qtbot.waitUntil(lambda: held.main.text() == "Unload")
     assert chat.engine.loads[-1][0] == NAME
     press(qtbot, held.other)
     assert opened[0].startswith("file://")
@@ -132,24 +134,24 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     qtbot: QtBot, held: ModelRow, models_window: ModelsWindow, models: Models
 ) -> None:
     held.other.setFocus()
-    qtbot.keyClick(held.other, Qt.Key.Key_Space)
+    press_key(held.other, "Space")
     box = question(qtbot, held)
     assert models.downloads.all()[0].state is DownloadState.PAUSED
     assert box.text().endswith("so you can resume later?")
     assert box.defaultButton().text() == "Keep", "what loses nothing comes first"
-    qtbot.keyClick(box, Qt.Key.Key_Escape)
+    press_key(box, "Esc")
     qtbot.waitUntil(lambda: held.findChild(QMessageBox) is None)
     assert models_window.isVisible(), "Escape answered the question and no more"
     assert list(cached().work.glob("*.part"))
-    until(qtbot, is_free)
+    qtbot.waitUntil(is_free)
     with cached().locked():
         press(qtbot, held.other)
         answer(qtbot, held, "Remove ")
-        until(qtbot, held.problem.isVisible)
+        qtbot.waitUntil(held.problem.isVisible)
         assert "is downloading" in held.problem.text(), "another program has it now"
     press(qtbot, held.other)
     answer(qtbot, held, "Remove ")
-    until(qtbot, lambda: not models_window.downloads.list.rows)
+    qtbot.waitUntil(lambda: not models_window.downloads.list.rows)
     assert not cached().folder.exists()
 
 
@@ -166,28 +168,28 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     assert opened == [f"{hub.url}/{NAME}"]
     press(qtbot, row.token)
     (dialog,) = models_window.findChildren(TokenSheet)
-    until(qtbot, lambda: dialog.isVisible() and not models.account.busy)
+    qtbot.waitUntil(lambda: dialog.isVisible() and not models.account.busy)
     assert dialog.status.text().startswith("No token is set.")
     assert not dialog.use.isEnabled()
     qtbot.keyClicks(dialog.field, "hf_wrong")
     assert "hf_wrong" not in dialog.field.displayText()
-    qtbot.keyClick(dialog.field, Qt.Key.Key_Return)
-    until(qtbot, dialog.problem.isVisible)
+    press_key(dialog.field, "Return")
+    qtbot.waitUntil(dialog.problem.isVisible)
     assert "does not know this token" in dialog.problem.text()
     dialog.field.clear()
     qtbot.keyClicks(dialog.field, hub.token)
-    qtbot.keyClick(dialog.field, Qt.Key.Key_Return)
-    until(qtbot, lambda: dialog.status.text() == "The token of mia is in use.")
+    press_key(dialog.field, "Return")
+    qtbot.waitUntil(lambda: dialog.status.text() == "The token of mia is in use.")
     assert dialog.where.text().startswith("There is no keychain")
     assert dialog.field.text() == ""
     with qtbot.waitSignal(dialog.destroyed):
-        qtbot.keyClick(dialog, Qt.Key.Key_Escape)
+        press_key(dialog, "Esc")
     assert models_window.isVisible()
     say(qtbot, row, "complete and checked")
 
 
 def delete(qtbot: QtBot, models_window: ModelsWindow, models: Models, model: ModelCard) -> object:
-    with qtbot.waitSignal(models.removal.removed, timeout=WAIT_MS) as told:
+    with qtbot.waitSignal(models.removal.removed) as told:
         models.removal.ask_about(model, lambda question: models.removal.delete_model(question, pytest.fail))
     return told.args[1]
 
@@ -231,9 +233,9 @@ def test_the_tab_says_how_much_is_here_while_something_goes_on(
     hub.holds_at = 100_000
     models.downloads.start_download(Download(NAME, is_model=False))
     share = re.compile(r"Downloads  ·  [1-9]\d*\W?%")
-    until(qtbot, lambda: share.fullmatch(models_window.tabs.tabText(2)) is not None)
+    qtbot.waitUntil(lambda: share.fullmatch(models_window.tabs.tabText(2)) is not None)
     hub.holds_at = None
-    until(qtbot, lambda: models_window.tabs.tabText(2) == "Downloads")
+    qtbot.waitUntil(lambda: models_window.tabs.tabText(2) == "Downloads")
     models_window.show_page(models_window.downloads)
     (row,) = models_window.downloads.list.rows.values()
     assert "complete and checked" in row.state.text()
@@ -270,11 +272,6 @@ def banners(app: App) -> dict[str, Banner]:
     return {banner.accessibleName(): banner for banner in found if banner.isVisible()}
 
 
-def answer_banner(qtbot: QtBot, banner: Banner, text: str) -> None:
-    (button,) = [button for button in banner.findChildren(QPushButton) if button.text() == text]
-    press(qtbot, button)
-
-
 @pytest.mark.slow
 def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
     qapp: QApplication, qtbot: QtBot, hub: HubServer
@@ -287,8 +284,8 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         assert not sign.isVisible()
         models = app.window.windows.model_services
         models.downloads.start_download(Download(NAME))
-        until(qtbot, lambda: sum(each.done_bytes for each in models.downloads.going()) > 50_000)
-        until(qtbot, lambda: "of 403 KB" in sign.toolTip())
+        qtbot.waitUntil(lambda: sum(each.done_bytes for each in models.downloads.going()) > 50_000)
+        qtbot.waitUntil(lambda: "of 403 KB" in sign.toolTip())
         assert sign.isVisible()
         press(qtbot, sign)
         assert app.window.windows.models.downloads.list.isVisible()
@@ -301,14 +298,14 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         qtbot.waitUntil(lambda: any(words.startswith("Resuming a download") for words in banners(app)))
         hub.holds_at = None
         done = f"{NAME} has been downloaded"
-        until(qtbot, lambda: done in banners(app))
+        qtbot.waitUntil(lambda: done in banners(app))
         assert "models" not in app.window.windows.__dict__, "the window is not needed for it"
-        answer_banner(qtbot, banners(app)[done], "Load")
-        until(qtbot, lambda: engine.loads[-1][0] == NAME)
+        press(qtbot, button(banners(app)[done], "Load"))
+        qtbot.waitUntil(lambda: engine.loads[-1][0] == NAME)
         (ended,) = app.window.windows.model_services.downloads.all()
         assert ended.state is DownloadState.FINISHED
         check_whole(Path(ended.folder), files)
-        until(qtbot, lambda: not sign_of(app).isVisible())
+        qtbot.waitUntil(lambda: not sign_of(app).isVisible())
     assert hub.starts(files["model.safetensors"]) == [0, here]
     assert not has_unfinished()
 
@@ -323,20 +320,18 @@ def test_what_fails_behind_the_window_is_told_until_it_is_seen(
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
         app.window.windows.model_services.downloads.start_download(Download(asked_for))
-        until(qtbot, lambda: sign.toolTip() == "A download stopped.")
+        qtbot.waitUntil(lambda: sign.toolTip() == "A download stopped.")
         (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
-        answer_banner(qtbot, banners(app)[words], "Show")
+        press(qtbot, button(banners(app)[words], "Show"))
         assert app.window.windows.models.downloads.isVisible()
-        until(qtbot, lambda: not sign.isVisible())
+        qtbot.waitUntil(lambda: not sign.isVisible())
 
 
-def test_a_start_with_nothing_to_go_on_with_begins_nothing(
-    qapp: QApplication, qtbot: QtBot, hub: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_with_nothing_to_go_on_with_begins_nothing(qapp: QApplication, qtbot: QtBot, hub: HubServer) -> None:
     # The card of a larger model shows its download's row, and that builds them.
     SettingsStore(paths.settings_path()).save_settings(Settings(larger_model_declined=True))
     with running(qapp, qtbot) as (app, _):
-        until(qtbot, lambda: app.controller.model_slot.info is not None)
+        qtbot.waitUntil(lambda: app.controller.model_slot.info is not None)
         assert "model_services" not in app.window.windows.__dict__
     assert hub.requests == []
 
@@ -352,5 +347,5 @@ def test_the_settings_say_how_many_go_on_and_lead_to_the_token(
         settings.token.click()
         (dialog,) = [each for each in qapp.topLevelWidgets() if each.windowTitle() == "Hugging Face Token"]
         assert dialog.isVisible()
-        qtbot.keyClick(dialog, Qt.Key.Key_Escape)
+        press_key(dialog, "Esc")
         assert settings.isVisible()

@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
@@ -39,6 +38,7 @@ from tests.services.models.trainings import WAIT_MS, short_trainings, wait_for
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
 from tests.ui.models.page_steps import answer, press
+from tests.ui.shown_widgets import press_key
 
 __all__ = ["short_trainings"]
 WEIGHTS = {"config.json": b"{}", "model.safetensors": b"w" * 100}
@@ -165,7 +165,7 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
     assert not row.main.isEnabled()
     assert row.main.toolTip() == "Load this model first."
     press(qtbot, page.load)
-    qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
+    qtbot.waitUntil(lambda: chat.slot.info is not None)
     qtbot.waitUntil(lambda: page.model.currentText() == "org/big (loaded)")
     assert not page.load.isVisible()
 
@@ -221,7 +221,7 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, have: Have, page: Drafters
         assert chosen is not None
         assert (chosen.tokens, order.little.isVisible()) == (tokens, is_little)
         order.tokens.setValue(5000)
-    qtbot.keyClick(page.training.back, Qt.Key.Key_Space)
+    press_key(page.training.back, "Space")
     assert page.train.isVisible()
 
 
@@ -265,7 +265,7 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
     qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, short_trainings: None, small_model: Path
 ) -> None:
     have()
-    chat.controller.model_slot.load_model(str(small_model))
+    chat.slot.load_model(str(small_model))
     qtbot.waitUntil(lambda: models.library.loaded is not None and models.library.loaded.path == small_model)
     press(qtbot, page.train)
     view = page.training.form
@@ -326,21 +326,13 @@ def test_a_drafter_that_is_used_is_taken_before_the_rest_is_removed(
     assert page.note.text() == "short-recurrent is used from the next reply on."
 
 
-@pytest.mark.slow
-def test_discarding_asks_first(
-    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, short_trainings: None, small_model: Path
-) -> None:
-    have()
-    chat.controller.model_slot.load_model(str(small_model))
-    qtbot.waitUntil(lambda: models.library.loaded is not None and models.library.loaded.path == small_model)
+@pytest.mark.parametrize("trained", [1.9], indirect=True)
+def test_discarding_asks_first(trained: None, qtbot: QtBot, page: DraftersPage) -> None:
     page.show_training()
-    models.training.start_training(page.training.form.order())  # type: ignore[arg-type]
-    wait_for(qtbot, models.training, TrainingState.TRAINING)
     press(qtbot, page.training.discard)
     answer(qtbot, page.training, "Discard")
-    wait_for(qtbot, models.training, TrainingState.NOTHING)
     qtbot.waitUntil(page.training.form.isVisible)
-    assert not list(paths.cache_dir().glob("training/*/*"))
+    assert not training_folder().exists()
 
 
 def test_a_suggested_drafter_stays_first_during_a_search(

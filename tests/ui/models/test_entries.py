@@ -50,7 +50,7 @@ def test_a_pair_has_one_verdict_in_the_list_and_in_the_details() -> None:
     assert words == "Too large with its drafter: needs 75 MB more than is available"
     listed = {entry.key: entry for entry in entries.newcomer_entries(small, frozenset())}
     hub = HubModel(twenty.repository, quantization="4-bit", weight_bytes=twenty.weight_bytes)
-    found = entries.results_listed([hub], small, frozenset())
+    found = results_listed([hub], small, frozenset())
     for entry in (listed[twenty.repository], *found):
         assert ("Too large", "muted") in entry.marks
         assert entry.tip.endswith(words)
@@ -77,7 +77,7 @@ def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> Non
         sizes = sizes_read(hub)
         assert sizes is not None
         assert sizes.stored_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
-        (entry,) = entries.results_listed([hub], MAC_16, frozenset())
+        (entry,) = results_listed([hub], MAC_16, frozenset())
         assert bool(entry.marks) == (gigabytes > 10)
     unknown = ("Gem-E4B", "Mix-8x7B", "plain", "internlm2-chat-1_8b-4bit", "Phi-4B-MoE-4bit")
     for name in (*unknown, "Llama-4-Scout-17B-16E-Instruct-4bit", "llama-4-maverick-17b-128e"):

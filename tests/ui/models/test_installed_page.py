@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QMenu, QPushButton
+from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import DoesNotFitError
@@ -22,7 +22,9 @@ from tests.hub.hub_server import Fault, HubServer
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
-from tests.ui.models.page_steps import all_text, answer, names, pick, press, refresh
+from tests.ui.models.page_steps import all_text, answer, names, pick, pick_new, press, refresh
+from tests.ui.shown_widgets import click_on, press_key
+from tests.ui.transcript.conftest import button
 
 
 def test_the_loaded_model_is_shown_first(page: InstalledPage) -> None:
@@ -44,9 +46,9 @@ def test_a_search_and_an_order(qtbot: QtBot, page: InstalledPage) -> None:
     qtbot.keyClicks(page.search, "x")
     assert page.count.text() == "No model matches your search."
     assert not page.details.row.main.isVisible()
-    qtbot.keyClick(page.search, Qt.Key.Key_Escape)
+    press_key(page.search, "Esc")
     assert len(names(page)) == 3
-    qtbot.keyClick(page.search, Qt.Key.Key_Down)
+    press_key(page.search, "Down")
     assert page.list.hasFocus()
 
 
@@ -57,10 +59,10 @@ def test_a_model_is_loaded(qtbot: QtBot, chat: Chat, page: InstalledPage, by: st
     if by == "button":
         press(qtbot, page.details.row.main)
     elif by == "Return":
-        qtbot.keyClick(page.list, Qt.Key.Key_Return)
+        press_key(page.list, "Return")
     else:
         place = page.list.visualRect(page.list.currentIndex()).center()
-        qtbot.mouseClick(page.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+        click_on(page.list.viewport(), place)
         qtbot.mouseDClick(page.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == "org/Beta-1B-4bit")
     chat.wait_for(EngineState.IDLE)
@@ -79,7 +81,7 @@ def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Ch
     banner = app.conversation.banners.banner("model")
     assert banner is not None
     assert "The model was unloaded" in banner.accessibleName()
-    next(button for button in banner.findChildren(QPushButton) if button.text() == "Load It Again").click()
+    button(banner, "Load It Again").click()
     chat.wait_for(EngineState.IDLE)
     assert app.conversation.banners.banner("model") is None
 
@@ -113,11 +115,9 @@ def test_before_the_engine_has_begun_memory_is_not_known(qtbot: QtBot, page: Ins
 
 
 def test_one_that_is_too_large_is_loaded_only_after_a_question(
-    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, models: Models
+    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage
 ) -> None:
-    machine.models.append(library_model("org/Huge-70B", 70_000_000_000))
-    refresh(qtbot, models)
-    pick(page, "org/Huge-70B")
+    pick_new(qtbot, page, machine, library_model("org/Huge-70B", 70_000_000_000))
     assert page.details.memory.verdict.text() == "Too large: needs 27.8 GB more than is available"
     chat.engine.load_errors["org/Huge-70B"] = DoesNotFitError("It needs 37 GB.", "Choose a smaller one.")
     page.details.row.main.click()
@@ -156,16 +156,14 @@ def test_what_drafts_is_listed_and_counted(qtbot: QtBot, machine: Machine, page:
 
 
 def test_a_model_that_cannot_be_loaded_says_why(
-    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, models: Models
+    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage
 ) -> None:
-    machine.models.append(library_model("org/Broken", sizes=None, problem="Its weights are missing."))
-    refresh(qtbot, models)
-    pick(page, "org/Broken")
+    pick_new(qtbot, page, machine, library_model("org/Broken", sizes=None, problem="Its weights are missing."))
     assert page.details.problem.text().startswith("Its weights are missing.")
     assert not page.details.row.main.isEnabled()
     assert page.details.memory.isHidden()
     loads = len(chat.engine.loads)
-    qtbot.keyClick(page.list, Qt.Key.Key_Return)
+    press_key(page.list, "Return")
     assert len(chat.engine.loads) == loads
 
 
@@ -184,9 +182,9 @@ def test_drafters_are_listed_after_the_models_and_cannot_answer(
     assert row_line(machine.models[-1]) == "60 MB  ·  EAGLE-3 drafter"
     assert "Choose it on the Drafters page" in page.details.problem.text()
     assert not page.details.row.main.isEnabled()
-    qtbot.keyClick(page.list, Qt.Key.Key_Return)
-    assert chat.controller.model_slot.info is not None
-    assert chat.controller.model_slot.info.name == "tiny"
+    press_key(page.list, "Return")
+    assert chat.slot.info is not None
+    assert chat.slot.info.name == "tiny"
     assert page.details.row.delete.isEnabled()
     assert page.details.row.verify.isEnabled()
 
@@ -195,13 +193,10 @@ def test_a_row_has_a_menu(
     qtbot: QtBot,
     machine: Machine,
     page: InstalledPage,
-    models: Models,
     opened: list[str],
     tmp_path: Path,
 ) -> None:
-    machine.models.append(library_model("folder", path=tmp_path))
-    refresh(qtbot, models)
-    pick(page, "folder")
+    pick_new(qtbot, page, machine, library_model("folder", path=tmp_path))
     page.list.customContextMenuRequested.emit(QPoint(5, 5))
     menu = next(menu for menu in page.findChildren(QMenu))
     assert [action.text() for action in menu.actions()] == ["Load", SHOW_FOLDER, "Verify", "Delete…"]
@@ -266,9 +261,7 @@ def test_what_would_make_it_faster_is_a_click_away(
     assert drafters.training.isVisible()
 
 
-def test_escape_ends_a_search_and_leaves_the_window_open(
-    qtbot: QtBot, page: InstalledPage, models_window: ModelsWindow
-) -> None:
+def test_escape_ends_a_search_and_leaves_the_window_open(page: InstalledPage, models_window: ModelsWindow) -> None:
     for target in (page.search, page.list, models_window.discover.bar.field):
-        qtbot.keyClick(target, Qt.Key.Key_Escape)
+        press_key(target, "Esc")
     assert models_window.isVisible(), "a key too many closed it"

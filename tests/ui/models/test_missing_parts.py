@@ -1,6 +1,5 @@
 """The sheets for MTP layers and vision show their size before a download, and ask for an original that nobody names."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, draf
 from tests.inference.vision.seeing_models import ORIGINAL as SEEING, put_original, seeing_folder, without_tower
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
-from tests.ui.models.page_steps import WAIT_MS, press, until
+from tests.ui.models.page_steps import press
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def opened(qtbot: QtBot, page: DraftersPage) -> MissingPartSheet:
     """Open the sheet, and wait for the hub's answer."""
     page.get_mtp()
     sheet = page.findChildren(MissingPartSheet)[-1]
-    until(qtbot, lambda: not sheet._search.searching)
+    qtbot.waitUntil(lambda: not sheet._search.searching)
     return sheet
 
 
@@ -70,7 +69,7 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     sheet = opened(qtbot, page)
     assert sheet.label.text().startswith(f"1 MB from {ORIGINAL}: whole files, of which only that part is kept. ")
     assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
-    with qtbot.waitSignals([models.parts.started, models.downloads.finished], timeout=WAIT_MS):
+    with qtbot.waitSignals([models.parts.started, models.downloads.finished]):
         press(qtbot, sheet.go)
     qtbot.waitUntil(lambda: not page.findChildren(MissingPartSheet))
     check_layers(drafter_folder(), original)
@@ -91,11 +90,11 @@ def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, hub: HubServer, pa
     assert not sheet.go.isEnabled()
     qtbot.keyClicks(sheet.field, "no/body")  # type: ignore[no-untyped-call]
     press(qtbot, sheet.go)
-    until(qtbot, lambda: "no longer on Hugging Face" in sheet.problem.text())
+    qtbot.waitUntil(lambda: "no longer on Hugging Face" in sheet.problem.text())
     assert sheet.token.isVisible()
     sheet.field.setText(ORIGINAL)
     press(qtbot, sheet.go)
-    until(qtbot, lambda: sheet.go.text() == "Get 1 MB")
+    qtbot.waitUntil(lambda: sheet.go.text() == "Get 1 MB")
     assert sheet.problem.isHidden()
 
 
@@ -124,7 +123,7 @@ def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, p
     sheet.field.clear()
     Original().put(hub)
     press(qtbot, sheet.go)
-    until(qtbot, lambda: sheet.go.text() == "Get 1 MB")
+    qtbot.waitUntil(lambda: sheet.go.text() == "Get 1 MB")
 
 
 @pytest.mark.slow
@@ -135,44 +134,43 @@ def test_a_download_that_cannot_begin_keeps_its_plan(
     place().folder.parent.mkdir(parents=True, exist_ok=True)
     place().folder.write_text("no folder")
     press(qtbot, sheet.go)
-    until(qtbot, lambda: bool(sheet.problem.text()))
+    qtbot.waitUntil(lambda: bool(sheet.problem.text()))
     place().folder.unlink()
     assert (sheet.go.text(), sheet.go.isEnabled()) == ("Get 1 MB", True)
-    with qtbot.waitSignal(models.downloads.finished, timeout=WAIT_MS):
+    with qtbot.waitSignal(models.downloads.finished):
         press(qtbot, sheet.go)
+
+
+@pytest.fixture
+def slow_download(qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage) -> str:
+    """The id of a download of layers that has begun, from a slow hub."""
+    sheet = opened(qtbot, page)
+    hub.bytes_per_second = 200_000
+    press(qtbot, sheet.go)
+    qtbot.waitUntil(lambda: any(each.done_bytes for each in models.downloads.all()))
+    return models.downloads.all()[0].id
 
 
 @pytest.mark.slow
 def test_an_unfinished_download_is_resumed(
-    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage
+    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage, slow_download: str
 ) -> None:
-    sheet = opened(qtbot, page)
-    hub.bytes_per_second = 200_000
-    press(qtbot, sheet.go)
-    until(qtbot, lambda: any(each.done_bytes for each in models.downloads.all()))
-    (download,) = models.downloads.all()
-    models.downloads.pause(download.id)
-    until(qtbot, lambda: models.downloads.all()[0].state is DownloadState.PAUSED)
+    models.downloads.pause(slow_download)
+    qtbot.waitUntil(lambda: models.downloads.all()[0].state is DownloadState.PAUSED)
     hub.bytes_per_second = None
     asked = len(hub.requests)
     sheet = opened(qtbot, page)
     assert (sheet.go.text(), len(hub.requests)) == ("Get 1 MB", asked)
-    with qtbot.waitSignal(models.downloads.finished, timeout=WAIT_MS):
+    with qtbot.waitSignal(models.downloads.finished):
         press(qtbot, sheet.go)
     check_layers(drafter_folder(), original)
 
 
 @pytest.mark.slow
-def test_what_was_fetched_is_removed_with_the_download(
-    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage
-) -> None:
-    sheet = opened(qtbot, page)
-    hub.bytes_per_second = 200_000
-    press(qtbot, sheet.go)
-    until(qtbot, lambda: any(each.done_bytes for each in models.downloads.all()))
+def test_what_was_fetched_is_removed_with_the_download(qtbot: QtBot, models: Models, slow_download: str) -> None:
     assert place().folder.exists()
-    with qtbot.waitSignal(models.downloads.removed, timeout=WAIT_MS):
-        models.downloads.discard(models.downloads.all()[0].id)
+    with qtbot.waitSignal(models.downloads.removed):
+        models.downloads.discard(slow_download)
     assert not place().folder.exists()
     assert not paths.drafters_dir().exists()
 
@@ -185,52 +183,40 @@ def test_a_closed_sheet_asks_no_more(qtbot: QtBot, original: Original, page: Dra
     assert search.plan is None
 
 
-@pytest.fixture
-def copy(hub: HubServer, tmp_path: Path) -> Path:
-    put_original(hub, tmp_path / "original", "qwen3_vl")
-    folder = without_tower(seeing_folder(paths.models_dir() / "Tiny-Sees-4bit", "qwen3_vl"))
-    (folder / "README.md").write_text(f"---\nbase_model: {SEEING}\nbase_model_relation: quantized\n---\n")
-    return folder
-
-
-@pytest.fixture
-def blind(qtbot: QtBot, copy: Path, chat: Chat, theme: Theme) -> Iterator[InstalledPage]:
-    """The Installed page with a copy that lacks vision, among the models on the disk."""
-    models = Models(chat.controller, ModelSources(models=library_models, original_parts=find_part))
-    page = InstalledPage(models, PageLinks(), theme)
-    qtbot.addWidget(page)
-    page.resize(900, 560)
-    page.show()
-    until(qtbot, lambda: bool(models.library.models))
-    yield page
-    models.end_services()
-
-
 def card(models: Models, name: str) -> ModelCard:
     return next(each for each in models.library.models if each.name == name)
 
 
 @pytest.mark.slow
-def test_a_copy_gets_the_vision_of_its_original(qtbot: QtBot, hub: HubServer, blind: InstalledPage, copy: Path) -> None:
-    page = blind
-    models = page._models
+def test_a_copy_gets_the_vision_of_its_original(
+    qtbot: QtBot, hub: HubServer, chat: Chat, theme: Theme, tmp_path: Path
+) -> None:
+    put_original(hub, tmp_path / "original", "qwen3_vl")
+    copy = without_tower(seeing_folder(paths.models_dir() / "Tiny-Sees-4bit", "qwen3_vl"))
+    (copy / "README.md").write_text(f"---\nbase_model: {SEEING}\nbase_model_relation: quantized\n---\n")
+    models = Models(chat.controller, ModelSources(models=library_models, original_parts=find_part))
+    page = InstalledPage(models, PageLinks(), theme)
+    qtbot.addWidget(page)
+    page.resize(900, 560)
+    page.show()
+    qtbot.waitUntil(lambda: bool(models.library.models))
     details = page.details
     assert (details.problem.text(), details.vision.isVisible()) == (NO_VISION, True)
     assert entries.row_line(card(models, copy.name)).count("sees images") == 0
     assert hub.requests == [], "nothing is asked before a click"
     details.vision.click()
     sheet = page.findChildren(MissingPartSheet)[-1]
-    until(qtbot, lambda: models.parts.plan is not None)
+    qtbot.waitUntil(lambda: models.parts.plan is not None)
     assert sheet.label.text() == (
         f"Its original has: 545 KB from {SEEING}: whole files, of which only that part is kept. "
         "The model's own files stay."
     )
-    with qtbot.waitSignals([models.parts.started, models.downloads.finished], timeout=WAIT_MS):
+    with qtbot.waitSignals([models.parts.started, models.downloads.finished]):
         sheet.go.click()
     (download,) = models.downloads.all()
     assert entries.download_title(download) == f"{SEEING}  ·  vision"
     assert vision_of(copy).family is not None
-    until(qtbot, lambda: len(models.library.models) == 2)
+    qtbot.waitUntil(lambda: len(models.library.models) == 2)
     seeing = card(models, copy.name)
     tower = card(models, Path(download.folder).name)
     assert "sees images" in entries.row_line(seeing)
@@ -242,13 +228,4 @@ def test_a_copy_gets_the_vision_of_its_original(qtbot: QtBot, hub: HubServer, bl
     page.list.setCurrentRow(1)
     assert details.problem.text().startswith("This is the vision of a model")
     assert not details.row.main.isEnabled()
-
-
-def test_the_original_of_vision_that_nobody_names_is_typed(qtbot: QtBot, blind: InstalledPage, copy: Path) -> None:
-    (copy / "README.md").unlink()
-    blind.details.vision.click()
-    sheet = blind.findChildren(MissingPartSheet)[-1]
-    until(qtbot, lambda: "says which model it was quantised from" in sheet.label.text())
-    sheet.field.setText(SEEING)
-    sheet.go.click()
-    until(qtbot, lambda: sheet.go.text() == "Get 545 KB")
+    models.end_services()

@@ -14,6 +14,7 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style import Theme
+from tests.ui.shown_widgets import answer_question
 
 
 @pytest.fixture
@@ -33,12 +34,37 @@ def discarded(models: Models, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return discarded
 
 
-def test_a_cancelled_download_is_not_that_of_the_next_model(row: ModelRow, discarded: list[str]) -> None:
-    row.show_model(Model("org/one", download=Download("org/one", state=DownloadState.DOWNLOADING)))
+CARD = ModelCard("org/one", "org/one", "Hugging Face", repository="org/one")
+DOWNLOADING = Model("org/one", card=CARD, download=Download("org/one", state=DownloadState.DOWNLOADING))
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        Model("org/two", download=Download("org/two", state=DownloadState.PAUSED)),
+        Model("org/one", card=replace(CARD, revision="older")),
+    ],
+    ids=["model", "revision"],
+)
+def test_a_cancelled_download_is_not_that_of_what_is_shown_next(
+    row: ModelRow, discarded: list[str], shown: Model
+) -> None:
+    row.show_model(DOWNLOADING)
     row.other.click()
-    row.show_model(Model("org/two", download=Download("org/two", state=DownloadState.PAUSED)))
+    row.show_model(shown)
     assert not discarded
-    assert row.main.text() == "Resume"
+
+
+def test_the_files_are_removed_that_the_question_was_about(row: ModelRow, discarded: list[str]) -> None:
+    """The details' row shows another download when the selected one leaves the list."""
+    first, second = (
+        Download(name, state=DownloadState.PAUSED, files=(DownloadFile("a", 1, 2),)) for name in ("org/a", "org/b")
+    )
+    row.show_model(Model(first.id, download=first))
+    row.other.click()
+    row.show_model(Model(second.id, download=second))
+    answer_question(row, "Remove")
+    assert discarded == [first.id]
 
 
 def test_a_drafter_of_another_model_is_not_said_to_be_refused(
@@ -72,14 +98,6 @@ def test_a_download_starts_once_the_files_are_known(row: ModelRow, models: Model
     assert row.main.isEnabled()
 
 
-def test_a_cancelled_download_is_not_that_of_another_revision(row: ModelRow, discarded: list[str]) -> None:
-    card = ModelCard("org/one", "org/one", "Hugging Face", repository="org/one")
-    row.show_model(Model("org/one", card=card, download=Download("org/one", state=DownloadState.DOWNLOADING)))
-    row.other.click()
-    row.show_model(Model("org/one", card=replace(card, revision="older")))
-    assert not discarded
-
-
 def test_nothing_is_asked_about_a_drafter_without_a_byte(row: ModelRow, discarded: list[str]) -> None:
     files = (DownloadFile("model.safetensors", 9, 9),)
     model = Download("org/one", state=DownloadState.FINISHED, files=files, folder="/snapshot")
@@ -93,7 +111,6 @@ def test_nothing_is_asked_about_a_drafter_without_a_byte(row: ModelRow, discarde
 
 
 def test_what_downloads_is_not_deleted(row: ModelRow) -> None:
-    card = ModelCard("org/one", "org/one", "Hugging Face", repository="org/one")
-    row.show_model(Model("org/one", card=card, download=Download("org/one", state=DownloadState.DOWNLOADING)))
+    row.show_model(DOWNLOADING)
     assert not row.delete.isEnabled()
     assert "Pause the download first" in row.delete.toolTip()

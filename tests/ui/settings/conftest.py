@@ -12,7 +12,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
     chat.start()
-    options = ChatOptions(chat.controller.chat, chat.controller.settings, chat.controller.model_slot, theme)
+    options = ChatOptions(chat.open, chat.settings, chat.slot, theme)
     anchor = QPushButton()
     for each in (options, anchor):
         qtbot.addWidget(each)

@@ -1,7 +1,6 @@
 """The options of one chat, and their form for sampling."""
 
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -11,6 +10,7 @@ from rdchat.ui.settings.chat_options import COMMON, ChatOptions, SamplingForm, s
 from rdchat.ui.style import Theme
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on, press_key
 
 
 def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
@@ -18,10 +18,10 @@ def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, op
     assert not options.thinking.isVisible(), "the model does not think"
     qtbot.keyClicks(options.prompt, "Be brief.")
     options.form.fields["temperature"].setValue(0)
-    assert chat.controller.chat.conversation.system_prompt == "Be brief."
+    assert chat.open.conversation.system_prompt == "Be brief."
     assert options.source.text() == "Changed for this chat"
     chat.say("Hello")
-    request = chat.engine.requests[-1]
+    request = chat.engine.last_request
     assert (request.messages[0].role, request.messages[0].content) == (Role.SYSTEM, "Be brief.")
     assert request.sampling == SamplingParams(temperature=0)
 
@@ -43,33 +43,33 @@ def test_rare_sampling_is_folded_until_the_chat_has_some_and_the_sheet_fits_a_sm
     anchor = options.parentWidget() or QPushButton()
     options.open_below(anchor)
     assert shown() == options.form.fields.keys(), "what the chat changes is seen"
-    chat.controller.chat.use_preset(None)
+    chat.open.use_preset(None)
     options.open_below(anchor)
     assert shown() == COMMON
 
 
-def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
+def test_use_defaults_forgets_the_chats_own(chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_k"].setValue(40)
-    qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
-    assert chat.controller.chat.conversation.sampling is None
+    click_on(options.defaults)
+    assert chat.open.conversation.sampling is None
     assert options.form.fields["top_k"].value() == 0
     assert not options.defaults.isEnabled()
     options.form.fields["top_k"].setValue(40)
     options.form.fields["top_k"].setValue(0)
-    assert chat.controller.chat.conversation.sampling is None, "the usual value is not the chat's own"
+    assert chat.open.conversation.sampling is None, "the usual value is not the chat's own"
 
 
 def test_a_choice_for_another_model_is_not_asked_of_one_that_has_no_such_switch(chat: Chat) -> None:
     chat.start()
-    chat.controller.chat.set_options(thinking_choice=ThinkingChoice.HIGH)
+    chat.open.set_options(thinking_choice=ThinkingChoice.HIGH)
     chat.say("Hello")
-    assert chat.engine.requests[-1].thinking is None
-    assert chat.controller.chat.conversation.thinking_choice is ThinkingChoice.HIGH
+    assert chat.engine.last_request.thinking is None
+    assert chat.open.conversation.thinking_choice is ThinkingChoice.HIGH
 
 
 def test_a_value_says_that_it_comes_from_the_model_until_the_person_chooses(chat: Chat, options: ChatOptions) -> None:
     chat.engine.sampling = SamplingDefaults(SamplingParams(temperature=0.6), frozenset({"temperature"}))
-    chat.controller.model_slot.retry()
+    chat.slot.retry()
     chat.wait_for(EngineState.IDLE)
     options.show_values()
     assert options.form.fields["temperature"].value() == 0.6
@@ -81,11 +81,11 @@ def test_a_value_says_that_it_comes_from_the_model_until_the_person_chooses(chat
 
 def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat, options: ChatOptions) -> None:
     form = options.shape
-    chats = chat.controller.chats
+    chats = chat.chats
     form.kind.setCurrentIndex(1)
     form.kind.activated.emit(1)
     chat.say("Hello")
-    assert chat.engine.requests[-1].shape == AnswerShape(ShapeKind.JSON)
+    assert chat.engine.last_request.shape == AnswerShape(ShapeKind.JSON)
     form.kind.setCurrentIndex(2)
     form.kind.activated.emit(2)
     form.schema.setPlainText('{"type": "object"}')
@@ -99,13 +99,13 @@ def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat,
     assert form.shape is None
 
 
-def test_one_chat_can_keep_no_cache_on_disk(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
+def test_one_chat_can_keep_no_cache_on_disk(chat: Chat, options: ChatOptions) -> None:
     assert options.keep_cache.isChecked()
-    qtbot.keyClick(options.keep_cache, Qt.Key.Key_Space)
+    press_key(options.keep_cache, "Space")
     chat.say("Hello")
-    assert chat.engine.requests[-1].keep is None
-    assert not listed(chat.controller.chats)[0].own.keep_cache
-    chat.controller.settings.change_values(keep_caches=False)
+    assert chat.engine.last_request.keep is None
+    assert not listed(chat.chats)[0].own.keep_cache
+    chat.settings.change_values(keep_caches=False)
     options.show_values()
     assert not options.keep_cache.isEnabled()
 
@@ -145,7 +145,7 @@ OUT_OF_RANGE = (
 def test_only_values_in_range_can_be_typed(qtbot: QtBot, form: SamplingForm, field: str, typed: str) -> None:
     form.fields[field].selectAll()
     qtbot.keyClicks(form.fields[field], typed)
-    qtbot.keyClick(form.fields[field], Qt.Key.Key_Return)
+    press_key(form.fields[field], "Return")
     # All of the form's values are accepted.
     assert (getattr(form.sampling(), field) == float(typed)) is ((field, typed) in IN_RANGE)
 
@@ -180,6 +180,6 @@ def test_typing_a_line_break_keeps_the_text(qtbot: QtBot, form: SamplingForm) ->
     """A form that wrote its values back would eat the line break just typed."""
     form.edited.connect(form.set_sampling)
     qtbot.keyClicks(form.stop, "END")
-    qtbot.keyClick(form.stop, Qt.Key.Key_Return)
+    press_key(form.stop, "Return")
     assert form.stop.toPlainText() == "END\n"
     assert form.sampling().stop == ("END",)

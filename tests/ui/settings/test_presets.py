@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
 
@@ -15,9 +14,8 @@ from rdchat.ui.settings.presets_page import PresetsPage
 from rdchat.ui.style import Theme
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import answer_question
+from tests.ui.shown_widgets import answer_question, click_on, press_key
 
-LEFT = Qt.MouseButton.LeftButton
 BRIEF = Preset(
     "Brief", system_prompt="Be brief.", sampling=SamplingParams(temperature=0), sampling_chosen=("temperature",)
 )
@@ -32,8 +30,8 @@ def thinks(chat: Chat) -> None:
 @pytest.fixture
 def page(qtbot: QtBot, theme: Theme, chat: Chat) -> PresetsPage:
     chat.start()
-    settings = chat.controller.settings
-    page = PresetsPage(theme, settings, chat.controller.model_slot)
+    settings = chat.settings
+    page = PresetsPage(theme, settings, chat.slot)
     settings.changed.connect(page.show_settings)
     settings.change_values(presets=(BRIEF,), prompts=(SavedPrompt("Translate", "Into {{language}}"),))
     qtbot.addWidget(page)
@@ -48,24 +46,24 @@ def choose(options: ChatOptions, text: str) -> None:
 
 
 def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the_engine(
-    qtbot: QtBot, chat: Chat, options: ChatOptions
+    chat: Chat, options: ChatOptions
 ) -> None:
-    chats = chat.controller.chats
+    chats = chat.chats
     assert [options.thinking.itemText(place) for place in range(3)] == ["Model's default", "Off", "On"]
     chat.say("As it does")
-    assert chat.engine.requests[-1].thinking is None
-    qtbot.keyClick(options.thinking, Qt.Key.Key_Down)
+    assert chat.engine.last_request.thinking is None
+    press_key(options.thinking, "Down")
     assert chats.chat.conversation.thinking_choice is ThinkingChoice.OFF
     assert options.source.text() == "Changed for this chat"
     chat.say("Without")
-    assert chat.engine.requests[-1].thinking is ThinkingChoice.OFF
+    assert chat.engine.last_request.thinking is ThinkingChoice.OFF
     chats.chat.start_new()
     options.show_values()
     assert options.thinking.currentText() == "Model's default"
     chats.chat.open_chat(listed(chats)[0].id)
     options.show_values()
     assert options.thinking.currentText() == "Off"
-    qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
+    click_on(options.defaults)
     assert chats.chat.conversation.thinking_choice is None
 
 
@@ -76,21 +74,19 @@ def test_the_limit_of_thinking_reaches_the_engine_and_off_needs_no_switch(
     options.limit.setFocus()
     options.limit.selectAll()
     qtbot.keyClicks(options.limit, "750")
-    qtbot.keyClick(options.limit, Qt.Key.Key_Return)
+    press_key(options.limit, "Return")
     chat.say("Hello")
-    assert (chat.engine.requests[-1].thinking, chat.engine.requests[-1].thinking_tokens) == (None, 750)
-    assert chat.store.conversation(chat.controller.chat.conversation.id).own.thinking_tokens == 750
-    qtbot.keyClick(options.thinking, Qt.Key.Key_Down)
+    assert (chat.engine.last_request.thinking, chat.engine.last_request.thinking_tokens) == (None, 750)
+    assert chat.store.conversation(chat.open.conversation.id).own.thinking_tokens == 750
+    press_key(options.thinking, "Down")
     assert not options.limit.isEnabled()
     chat.say("Off")
-    assert chat.engine.requests[-1].thinking is ThinkingChoice.OFF
+    assert chat.engine.last_request.thinking is ThinkingChoice.OFF
     chat.engine.thinking = ()
-    chat.controller.model_slot.retry()
-    qtbot.waitUntil(
-        lambda: chat.controller.model_slot.info is not None and not chat.controller.model_slot.info.thinking
-    )
+    chat.slot.retry()
+    qtbot.waitUntil(lambda: chat.slot.info is not None and not chat.slot.info.thinking)
     chat.say("Off without a switch")
-    assert (chat.engine.requests[-1].thinking, chat.engine.requests[-1].thinking_tokens) == (None, 0)
+    assert (chat.engine.last_request.thinking, chat.engine.last_request.thinking_tokens) == (None, 0)
 
 
 def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
@@ -99,12 +95,12 @@ def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, ch
     options.form.stop.setPlainText("END")
     assert not options.save.isEnabled()
     qtbot.keyClicks(options.name, "Short answers")
-    qtbot.keyClick(options.name, Qt.Key.Key_Return)
+    press_key(options.name, "Return")
     assert not options.save.isEnabled()
     assert options.source.text() == "Same as in Short answers"
     assert options.preset.currentText() == "Short answers"
     assert not options.defaults.isEnabled()
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     options.show_values()
     assert options.prompt.toPlainText() == ""
     choose(options, "Short answers")
@@ -114,9 +110,9 @@ def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, ch
     marks = [name for name, label in options.form.sources.items() if label.text() == "Changed"]
     assert marks == ["top_k"]
     chat.say("Hello")
-    assert chat.engine.requests[-1].messages[0].content == "Be brief."
-    assert chat.engine.requests[-1].sampling == SamplingParams(temperature=0.3, top_k=7, stop=("END",))
-    qtbot.mouseClick(options.defaults, LEFT)
+    assert chat.engine.last_contents[0] == "Be brief."
+    assert chat.engine.last_request.sampling == SamplingParams(temperature=0.3, top_k=7, stop=("END",))
+    click_on(options.defaults)
     assert options.form.fields["top_k"].value() == 0
     choose(options, "None")
     assert options.source.text() == "Same as in Settings"
@@ -124,7 +120,7 @@ def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, ch
 
 def test_a_chat_can_have_any_text_although_its_preset_asks_for_json(chat: Chat, options: ChatOptions) -> None:
     shaped = Preset("Data", answer_shape=AnswerShape(ShapeKind.JSON))
-    chat.controller.settings.change_values(presets=(shaped,))
+    chat.settings.change_values(presets=(shaped,))
     options.show_values()
     choose(options, "Data")
     assert options.shape.kind.currentText() == "A JSON object"
@@ -132,7 +128,7 @@ def test_a_chat_can_have_any_text_although_its_preset_asks_for_json(chat: Chat, 
     options.shape.kind.activated.emit(0)
     assert options._marks[("answer_shape",)].text() == "Changed"
     chat.say("Hello")
-    assert chat.engine.requests[-1].shape is None
+    assert chat.engine.last_request.shape is None
 
 
 def test_the_draft_settings_of_a_preset_leave_those_of_the_model(chat: Chat, options: ChatOptions) -> None:
@@ -143,37 +139,37 @@ def test_the_draft_settings_of_a_preset_leave_those_of_the_model(chat: Chat, opt
     choose(options, "Drafted")
     assert controller.drafting.settings.mode is Mode.LOOKUP
     chat.say("Hello")
-    assert chat.engine.requests[-1].draft.mode is Mode.LOOKUP
+    assert chat.engine.last_request.draft.mode is Mode.LOOKUP
     assert controller.drafting.of_model.mode is Mode.OFF
     controller.drafting.change(DraftSettings(Mode.AUTO))
     assert controller.chat.conversation.own.draft == DraftSettings(Mode.AUTO)
     controller.chat.start_new()
     assert controller.drafting.settings.mode is Mode.OFF
     chat.say("Hello")
-    assert chat.engine.requests[-1].draft.mode is Mode.OFF
+    assert chat.engine.last_request.draft.mode is Mode.OFF
 
 
 def test_a_preset_is_renamed_made_a_models_default_and_deleted(qtbot: QtBot, chat: Chat, page: PresetsPage) -> None:
-    settings = chat.controller.settings
-    qtbot.mouseClick(page.rename, LEFT)
+    settings = chat.settings
+    click_on(page.rename)
     editor = page.list.findChild(QLineEdit)
     assert editor is not None
     qtbot.keyClicks(editor, "Short")
-    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    press_key(editor, "Return")
     qtbot.waitUntil(lambda: [each.name for each in settings.values.presets] == ["Short"])
-    qtbot.mouseClick(page.default, LEFT)
+    click_on(page.default)
     chat.say("Hello")
-    assert chat.engine.requests[-1].messages[0].content == "Be brief."
-    qtbot.mouseClick(page.delete, LEFT)
+    assert chat.engine.last_contents[0] == "Be brief."
+    click_on(page.delete)
     answer_question(page, "Delete")
     assert settings.values.presets == ()
     chat.say("Still readable")
-    assert chat.engine.requests[-1].messages[0].content != "Be brief."
+    assert chat.engine.last_contents[0] != "Be brief."
 
 
 def test_prompts_are_written_and_presets_imported(qtbot: QtBot, chat: Chat, page: PresetsPage, tmp_path: Path) -> None:
-    settings = chat.controller.settings
-    qtbot.keyClick(page.list, Qt.Key.Key_Down)
+    settings = chat.settings
+    press_key(page.list, "Down")
     assert page.text.isVisible()
     page.text.setFocus()
     saves = list[object]()
@@ -184,7 +180,7 @@ def test_prompts_are_written_and_presets_imported(qtbot: QtBot, chat: Chat, page
     assert page.text.toPlainText() == "!?Into {{language}}"
     qtbot.waitUntil(lambda: settings.values.prompts == (SavedPrompt("Translate", "!?Into {{language}}"),))
     qtbot.keyClicks(page.text, "!")
-    qtbot.keyClick(page.list, Qt.Key.Key_Up)
+    press_key(page.list, "Up")
     assert settings.values.prompts == (SavedPrompt("Translate", "!?!Into {{language}}"),)
     path = tmp_path / "Coder.preset.json"
     fields = [{"key": "llm.prediction.temperature", "value": 0.5}, {"key": "llm.prediction.speech", "value": 1}]
@@ -195,15 +191,15 @@ def test_prompts_are_written_and_presets_imported(qtbot: QtBot, chat: Chat, page
     assert "missing.json cannot be imported" in page.result.text()
 
 
-def test_presets_and_prompts_stand_below_headings_of_their_own(qtbot: QtBot, chat: Chat, page: PresetsPage) -> None:
-    settings = chat.controller.settings
+def test_presets_and_prompts_stand_below_headings_of_their_own(chat: Chat, page: PresetsPage) -> None:
+    settings = chat.settings
 
     def rows() -> list[str]:
         return [page.list.item(row).text() for row in range(page.list.count())]
 
     assert rows() == ["Presets", "Brief", "Prompts", "/Translate"]
     assert page.list.currentItem().text() == "Brief"
-    qtbot.keyClick(page.list, Qt.Key.Key_Down)
+    press_key(page.list, "Down")
     assert page.list.currentItem().text() == "/Translate", "a heading is no stop"
     settings.change_values(presets=())
     assert rows() == ["Prompts", "/Translate"]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
@@ -20,7 +19,7 @@ from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style import Sheet, Theme
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import answer_question, choose_files
+from tests.ui.shown_widgets import answer_question, choose_files, click_on
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def page(qtbot: QtBot, theme: Theme, chat: Chat) -> ServerPage:
 
 
 def test_the_name_by_which_programs_call_the_model_can_be_copied(page: ServerPage, chat: Chat) -> None:
-    slot = chat.controller.model_slot
+    slot = chat.slot
     page.copy_model.click()
     assert QGuiApplication.clipboard().text() == page.model.text() == slot.name
     slot.unload_model()
@@ -44,7 +43,7 @@ def test_the_name_by_which_programs_call_the_model_can_be_copied(page: ServerPag
 
 def test_the_lines_for_an_agent_hide_the_key_until_they_are_copied(page: ServerPage, chat: Chat) -> None:
     agents = page.agents
-    info = chat.controller.model_slot.info
+    info = chat.slot.info
     assert info is not None
     assert not agents.lines.toPlainText()
     assert not agents.copy_lines.isEnabled()
@@ -86,7 +85,7 @@ def test_the_options_are_kept(page: ServerPage, chat: Chat) -> None:
     page.loads.click()
     page.substitutes.click()
     page.port.setValue(port)
-    settings = chat.controller.settings.values
+    settings = chat.settings.values
     assert (settings.server_at_start, settings.server_loads_models, settings.server_port) == (True, True, port)
     assert not settings.server_substitutes_models
 
@@ -95,15 +94,15 @@ def test_names_by_which_programs_call_this_computer(page: ServerPage, chat: Chat
     assert page.hosts.text() == "host.docker.internal"
     page.hosts.setText("Host.Docker.Internal., my-mac.lan,")
     page.hosts.editingFinished.emit()
-    assert chat.controller.settings.values.server_hosts == ("host.docker.internal", "my-mac.lan")
+    assert chat.settings.values.server_hosts == ("host.docker.internal", "my-mac.lan")
     assert page.hosts.text() == "host.docker.internal, my-mac.lan"
     page.hosts.setText("*.lan")
     page.hosts.editingFinished.emit()
     assert "exact name" in page.wrong_host.text()
-    assert chat.controller.settings.values.server_hosts == ("host.docker.internal", "my-mac.lan")
+    assert chat.settings.values.server_hosts == ("host.docker.internal", "my-mac.lan")
     page.hosts.setText("")
     page.hosts.editingFinished.emit()
-    assert chat.controller.settings.values.server_hosts == ()
+    assert chat.settings.values.server_hosts == ()
     assert not page.wrong_host.text()
 
 
@@ -114,7 +113,7 @@ def test_what_a_running_server_has_can_be_copied_and_a_new_key_comes_only_after_
     assert page.address.text() == "The server is off."
     buttons = (page.copy_address, page.copy_key, page.new_key)
     assert not any(each.isEnabled() for each in buttons)
-    qtbot.mouseClick(page.on, Qt.MouseButton.LeftButton)
+    click_on(page.on)
     qtbot.waitUntil(lambda: bool(server.address))
     page.copy_address.click()
     assert QGuiApplication.clipboard().text() == page.address.text() == f"{server.address}/v1"
@@ -132,7 +131,7 @@ def test_what_a_running_server_has_can_be_copied_and_a_new_key_comes_only_after_
 
 @pytest.mark.parametrize("name", ["port", "loads", "network"])
 def test_a_reply_is_not_ended_without_a_word(page: ServerPage, chat: Chat, name: str) -> None:
-    control = chat.controller.settings
+    control = chat.settings
     control.change(replace(control.values, server_on_network=True))
     before = control.values
     chat.controller.server.facts = ServerFacts("", RequestFacts(7, "", "agent/1", "tiny", Phase.WRITING))
@@ -155,14 +154,14 @@ def test_other_computers_come_in_only_after_a_yes(page: ServerPage, chat: Chat) 
     page.network.click()
     assert "with the key" in answer_question(page, "Cancel")
     assert not page.network.isChecked()
-    assert not chat.controller.settings.values.server_on_network
+    assert not chat.settings.values.server_on_network
     page.network.click()
     answer_question(page, "Let Them Connect")
-    assert chat.controller.settings.values.server_on_network
+    assert chat.settings.values.server_on_network
     assert page.network.isChecked()
     assert page.network_note.isVisible()
     page.network.click()
-    assert not chat.controller.settings.values.server_on_network
+    assert not chat.settings.values.server_on_network
 
 
 def test_on_a_network_the_address_names_this_machine(chat: Chat) -> None:
@@ -182,7 +181,7 @@ def notes(qtbot: QtBot, theme: Theme, chat: Chat) -> NotesPage:
     chat.store.organiser.keep_note(Note("I live in Lisbon", None, None))
     page = NotesPage(theme, chat.controller)
     qtbot.addWidget(page)
-    page.show_settings(chat.controller.settings.values)
+    page.show_settings(chat.settings.values)
     return page
 
 
@@ -204,7 +203,7 @@ def test_the_page_lists_and_searches_notes(qtbot: QtBot, notes: NotesPage, chat:
     assert not any(button.isEnabled() for button in notes.buttons)
 
 
-def test_a_note_is_edited_and_deleted(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
+def test_a_note_is_edited_and_deleted(notes: NotesPage, chat: Chat) -> None:
     edit, delete, _ = notes.buttons
     notes.list.setCurrentRow(1)
     edit.click()
@@ -230,7 +229,7 @@ def test_notes_are_exported(notes: NotesPage, tmp_path: Path) -> None:
 
 
 def test_the_settings_are_on_the_page(notes: NotesPage, chat: Chat) -> None:
-    settings = chat.controller.settings
+    settings = chat.settings
     assert not settings.values.notes_everywhere
     boxes = {name: field for field, name, _ in notes._bound}
     boxes["notes_everywhere"].click()  # type: ignore[attr-defined]

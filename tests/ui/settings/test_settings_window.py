@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtCore import QEvent, QObject
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -14,8 +14,8 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style import Theme, show_folder
 from tests.carbon import EXISTS, Carbon
-from tests.services.window import WAIT_MS
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on, press_key
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_page_higher_than_the_room_below_stays_on_the_screen(qtbot: QtBot, pre
     room = preferences.screen().availableGeometry()
     preferences.move(0, room.bottom() - 100)
     preferences.show_page("Model")
-    qtbot.waitUntil(lambda: preferences.frameGeometry().bottom() <= room.bottom(), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: preferences.frameGeometry().bottom() <= room.bottom())
     assert preferences.y() >= 0
 
 
@@ -48,7 +48,7 @@ def test_the_app_stays_where_something_can_bring_its_window_back(chat: Chat, pre
     assert preferences.stays.isEnabled() is host.MACOS
     preferences.menu_bar.setChecked(True)
     preferences.stays.setChecked(True)
-    settings = chat.controller.settings.values
+    settings = chat.settings.values
     assert (settings.menu_bar_item, settings.stays_open) == (True, True)
 
 
@@ -60,16 +60,14 @@ def test_the_quick_windows_shortcut_is_chosen_by_pressing_it(qtbot: QtBot, chat:
     qtbot.addWidget(preferences)
     preferences.show()
     assert preferences.keys.isVisible()
-    control = Qt.KeyboardModifier.ControlModifier
-    alt = Qt.KeyboardModifier.AltModifier
-    qtbot.keyClick(preferences.keys, Qt.Key.Key_Q, control | alt)
-    assert chat.controller.settings.values.quick_shortcut == "Ctrl+Alt+Q"
+    press_key(preferences.keys, "Ctrl+Alt+Q")
+    assert chat.settings.values.quick_shortcut == "Ctrl+Alt+Q"
     assert carbon.registered == (0x0C, 0x900)
     carbon.RegisterEventHotKey.answer = EXISTS
-    chat.controller.settings.change_values(quick_shortcut="Ctrl+Alt+W")
+    chat.settings.change_values(quick_shortcut="Ctrl+Alt+W")
     assert preferences.keys_problem.text() == "Another program has this shortcut. Choose another one."
     preferences.keys.clear()
-    assert (chat.controller.settings.values.quick_shortcut, preferences.keys_problem.isVisible()) == ("", False)
+    assert (chat.settings.values.quick_shortcut, preferences.keys_problem.isVisible()) == ("", False)
 
 
 def test_its_notes_are_never_windows_of_their_own(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
@@ -100,7 +98,7 @@ def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: SettingsWin
     preferences.appearance.setCurrentIndex(2)
     preferences.text_size.setValue(17)
     preferences.form.fields["temperature"].setValue(0.3)
-    settings = chat.controller.settings.values
+    settings = chat.settings.values
     assert (settings.appearance, settings.text_size) == (Appearance.DARK, 17)
     assert settings.sampling == SamplingParams(temperature=0.3)
     assert SettingsStore(tmp_path / "settings.json").settings == settings
@@ -109,15 +107,15 @@ def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: SettingsWin
 def test_typed_text_is_saved_after_a_pause(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
     qtbot.keyClicks(preferences.prompt, "Be kind.")
     qtbot.keyClicks(preferences.seed, "42")
-    qtbot.waitUntil(lambda: chat.controller.settings.values.seed == 42)
-    assert chat.controller.settings.values.system_prompt == "Be kind."
+    qtbot.waitUntil(lambda: chat.settings.values.seed == 42)
+    assert chat.settings.values.system_prompt == "Be kind."
     assert preferences.prompt.toPlainText() == "Be kind."
 
 
 def test_closing_saves_what_was_just_typed(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
     qtbot.keyClicks(preferences.prompt, "Short.")
     preferences.close()
-    assert chat.controller.settings.values.system_prompt == "Short."
+    assert chat.settings.values.system_prompt == "Short."
 
 
 def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
@@ -128,7 +126,7 @@ def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, prefer
         preferences.seed.textEdited.emit(text)
         qtbot.waitUntil(lambda text=text: preferences.seed_problem.isVisible() is (text != "7"))
         assert preferences.seed.text() == text
-        assert chat.controller.settings.values.seed == (None if text == "abc" else 7)
+        assert chat.settings.values.seed == (None if text == "abc" else 7)
     assert preferences.seed_problem.text() == "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
 
 
@@ -144,14 +142,13 @@ def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: SettingsWindow
 def test_sampling_can_be_restored(chat: Chat, preferences: SettingsWindow) -> None:
     preferences.form.fields["temperature"].setValue(3)
     preferences.use_sampling.click()
-    assert chat.controller.settings.values.sampling == SamplingParams()
+    assert chat.settings.values.sampling == SamplingParams()
     assert preferences.form.fields["temperature"].value() == SamplingParams().temperature
 
 
 def test_a_precision_is_for_the_model_that_did_not_load(chat: Chat, preferences: SettingsWindow) -> None:
-    chat.start()
     chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
-    chat.controller.model_slot.load_model("/models/big")
+    chat.slot.load_model("/models/big")
     chat.wait_for(EngineState.NO_MODEL)
     chat.engine.load_errors = {}
     preferences.dtype.setCurrentIndex(preferences.dtype.findData(Dtype.EIGHT_BIT))
@@ -177,7 +174,7 @@ def test_folders_are_shown_even_before_they_exist(opened: list[str]) -> None:
 
 
 def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences: SettingsWindow) -> None:
-    settings = chat.controller.settings
+    settings = chat.settings
     earlier = chat.controller.earlier
     assert preferences.earlier.isChecked()
     assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("Nothing is kept.", False)
@@ -198,10 +195,10 @@ def test_only_values_that_the_person_chooses_are_kept_over_the_models(chat: Chat
     chat.start()
     assert preferences.form.sources["temperature"].text() == "From the model"
     preferences.form.fields["top_k"].setValue(7)
-    settings = chat.controller.settings.values
+    settings = chat.settings.values
     assert settings.chosen_sampling == {"top_k": 7}
     preferences.form.fields["temperature"].setValue(0.7)
-    settings = chat.controller.settings.values
+    settings = chat.settings.values
     assert settings.chosen_sampling == {"top_k": 7, "temperature": 0.7}
     assert preferences.form.sources["temperature"].text() == ""
 
@@ -212,21 +209,21 @@ def test_caches_on_disk_are_limited_cleared_and_switched_off(
     chat.say("Hello")
     preferences.show_page("Model")
     kept = chat.controller.disk_caches
-    folder = chat.engine.requests[-1].keep
+    folder = chat.engine.last_request.keep
     assert folder is not None
     (folder.path / "model").mkdir()
     (folder.path / "model" / "0-128-x.rows").write_bytes(b"1" * 5_000_000)
     kept.tidy()
-    qtbot.waitUntil(lambda: preferences.disk_cache_size.text() == "5 MB now", timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: preferences.disk_cache_size.text() == "5 MB now")
     preferences.disk_cache_limit.setFocus()
     preferences.disk_cache_limit.selectAll()
     qtbot.keyClicks(preferences.disk_cache_limit, "25\r")
-    assert chat.controller.settings.values.kept_caches_gb == 25
-    qtbot.mouseClick(preferences.clear_disk_caches, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: preferences.disk_cache_size.text() == "None now", timeout=WAIT_MS)
+    assert chat.settings.values.kept_caches_gb == 25
+    click_on(preferences.clear_disk_caches)
+    qtbot.waitUntil(lambda: preferences.disk_cache_size.text() == "None now")
     assert not folder.path.exists()
     assert not preferences.clear_disk_caches.isEnabled()
-    qtbot.keyClick(preferences.keep_caches, Qt.Key.Key_Space)
-    assert not chat.controller.settings.values.keep_caches
+    press_key(preferences.keep_caches, "Space")
+    assert not chat.settings.values.keep_caches
     chat.say("And now")
-    assert chat.engine.requests[-1].keep is None
+    assert chat.engine.last_request.keep is None

@@ -7,7 +7,6 @@ from pathlib import Path
 import keyring
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.tool_servers import ServerState, ToolServers
@@ -15,9 +14,8 @@ from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.tools_page import ToolServerSheet, ToolsPage, state_text
 from rdchat.ui.style import CodeField, Sheet, Theme
 from tests.hub.keychains import Keychain
-from tests.ui.shown_widgets import answer_question, choose_files
-
-LEFT = Qt.MouseButton.LeftButton
+from tests.ui.shown_widgets import answer_question, choose_files, click_on, press_key
+from tests.ui.transcript.conftest import button
 
 
 @pytest.fixture
@@ -43,10 +41,6 @@ def page(qtbot: QtBot, theme: Theme, servers: ToolServers) -> ToolsPage:
     return page
 
 
-def button(page: ToolsPage, text: str) -> QPushButton:
-    return next(each for each in page.findChildren(QPushButton) if each.text() == text)
-
-
 def named(servers: ToolServers, name: str) -> ToolServer:
     return next(each for each in servers.servers if each.name == name)
 
@@ -57,12 +51,12 @@ def shown_text(sheet: Sheet) -> str:
 
 
 def add(qtbot: QtBot, page: ToolsPage, name: str, target: str, values: str = "") -> ToolServerSheet:
-    qtbot.mouseClick(button(page, "Add Tools…"), LEFT)
+    click_on(button(page, "Add Tools…"))
     sheet = page.findChildren(ToolServerSheet)[-1]
     qtbot.keyClicks(sheet.name, name)
     sheet.target.setText(target)
     sheet.values.setPlainText(values)
-    qtbot.keyClick(sheet.target, Qt.Key.Key_Return)
+    press_key(sheet.target, "Return")
     return sheet
 
 
@@ -83,11 +77,11 @@ def test_an_added_server_shows_its_command_before_it_starts(
     sheet = page.findChildren(Sheet)[-1]
     assert shown_text(sheet) == "npx 'a b' '⟨U+202E⟩gnp'\n\nWith KEY"
     assert not sheet.buttons[-1].isDefault()
-    qtbot.keyClick(sheet, Qt.Key.Key_Escape)
+    press_key(sheet, "Esc")
     assert not servers.started  # type: ignore[attr-defined]
     page.list.item(2).setCheckState(Qt.CheckState.Checked)
     assert page.list.item(2).checkState() is Qt.CheckState.Unchecked
-    qtbot.mouseClick(page.findChildren(Sheet)[-1].buttons[-1], LEFT)
+    click_on(page.findChildren(Sheet)[-1].buttons[-1])
     assert named(servers, "files").confirmed
     assert page.list.item(2).checkState() is Qt.CheckState.Checked
     assert servers.started == ["files"]  # type: ignore[attr-defined]
@@ -109,31 +103,29 @@ def test_what_is_wrong_is_said_in_the_sheet(qtbot: QtBot, page: ToolsPage, serve
     assert len(servers.servers) == 2
 
 
-def test_editing_keeps_keys_that_are_not_shown_and_asks_again(
-    qtbot: QtBot, page: ToolsPage, servers: ToolServers
-) -> None:
+def test_editing_keeps_keys_that_are_not_shown_and_asks_again(page: ToolsPage, servers: ToolServers) -> None:
     servers.put(ToolServer("web", url="https://a.test/mcp", secrets=("One", "Two"), enabled=True, confirmed=True))
     page.list.setCurrentRow(2)
     assert "Data leaves this" in page.list.item(2).text()
-    qtbot.mouseClick(page.edit, LEFT)
+    click_on(page.edit)
     sheet = page.findChildren(ToolServerSheet)[-1]
     assert sheet.values.toPlainText() == "One\nTwo"
     sheet.values.setPlainText("Two")
-    qtbot.mouseClick(sheet.buttons[-1], LEFT)
+    click_on(sheet.buttons[-1])
     assert named(servers, "web").secrets == ("Two",)
     assert named(servers, "web").confirmed
-    qtbot.mouseClick(page.edit, LEFT)
+    click_on(page.edit)
     sheet = page.findChildren(ToolServerSheet)[-1]
     sheet.target.setText("https://b.test/mcp")
-    qtbot.mouseClick(sheet.buttons[-1], LEFT)
+    click_on(sheet.buttons[-1])
     assert not named(servers, "web").confirmed
     assert shown_text(page.findChildren(Sheet)[-1]).startswith("https://b.test/mcp")
 
 
-def test_a_server_is_removed_after_a_question(qtbot: QtBot, page: ToolsPage, servers: ToolServers) -> None:
+def test_a_server_is_removed_after_a_question(page: ToolsPage, servers: ToolServers) -> None:
     servers.put(ToolServer("files", ("npx",)))
     page.list.setCurrentRow(2)
-    qtbot.mouseClick(page.remove, LEFT)
+    click_on(page.remove)
     answer_question(page, "Remove")
     assert len(servers.servers) == 2
 

@@ -15,7 +15,7 @@ def sidebar(qtbot: QtBot, theme: Theme, chat: Chat) -> Sidebar:
     for title in ("Bread", "Lisbon", "Python"):
         stored = chat.store.create_conversation(title)
         chat.store.add_message(stored.id, None, Role.USER, f"About {title}")
-    sidebar = Sidebar(chat.controller.chats, theme)
+    sidebar = Sidebar(chat.chats, theme)
     qtbot.addWidget(sidebar)
     sidebar.resize(260, 500)
     sidebar.show()

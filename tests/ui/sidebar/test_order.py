@@ -14,7 +14,7 @@ from rdchat.inference.api import Role
 from rdchat.services.chat_list.chat_order import ChatOrder, Location
 from rdchat.ui.sidebar.sidebar import Sidebar
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import answer_question, press_key
+from tests.ui.shown_widgets import answer_question, click_on, press_key
 from tests.ui.sidebar.conftest import index_of
 
 
@@ -44,7 +44,7 @@ def _trigger(sidebar: Sidebar, row: str, *words: str) -> None:
 
 
 def _order(chat: Chat) -> ChatOrder:
-    return chat.controller.chats.order
+    return chat.chats.order
 
 
 def _folder(chat: Chat, name: str, parent: Folder | None = None) -> Folder:
@@ -54,14 +54,20 @@ def _folder(chat: Chat, name: str, parent: Folder | None = None) -> Folder:
 
 
 def _drag(sidebar: Sidebar, what: str, onto: str) -> bool:
-    """Drop a row on another, or with "" below all rows, as the mouse does; whether it was allowed."""
-    sidebar.list.dragged = key_of(_row(sidebar, what))
+    """Drop a row on another, or with "" below all rows, as the mouse does; whether it was allowed.
+
+    With "", `what` is something from elsewhere.
+    """
+    sidebar.list.dragged = key_of(_row(sidebar, what)) if what else None
     below = sidebar.list.viewport().rect().bottomLeft() - QPoint(0, 2)
     place = sidebar.list.visualRect(index_of(sidebar, onto)).center() if onto else below
     keys = (Qt.DropAction.MoveAction, QMimeData(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
     with warnings.catch_warnings(action="ignore"):  # made by Qt alone, as it says
+        entered = QDragEnterEvent(place, *keys)
         moved = QDragMoveEvent(place, *keys)
+    sidebar.list.dragEnterEvent(entered)
     sidebar.list.dragMoveEvent(moved)
+    assert entered.isAccepted() is bool(what)
     if moved.isAccepted():
         assert sidebar.list.painter.drop_row == sidebar.list.indexAt(place).row()
         sidebar.list.dropEvent(QDropEvent(QPointF(place), *keys))
@@ -80,7 +86,7 @@ def test_a_pinned_chat_stands_above_and_comes_back(qtbot: QtBot, chat: Chat, sid
     _trigger(sidebar, "Lisbon", "Unpin")
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
     for _ in range(4):
-        chat.controller.chats.undo()
+        chat.chats.undo()
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
     assert _order(chat).history.last is None
 
@@ -93,14 +99,14 @@ def test_chats_are_dragged_into_folders_and_out(qtbot: QtBot, chat: Chat, sideba
     qtbot.waitUntil(lambda: _shown(sidebar)[2:4] == ["  Lisbon", "  Bread"])
     assert _drag(sidebar, "Bread", "Today")
     qtbot.waitUntil(lambda: _shown(sidebar) == ["Folders", "Recipes", "  Lisbon", "Today", "Python", "Bread"])
-    chat.controller.chats.undo()
+    chat.chats.undo()
     assert _shown(sidebar)[2:4] == ["  Lisbon", "  Bread"]
 
 
 def test_a_chat_is_dropped_below_the_rows_only_where_these_are_in_their_order(
     qtbot: QtBot, chat: Chat, sidebar: Sidebar
 ) -> None:
-    chats = chat.controller.chats
+    chats = chat.chats
     _folder(chat, "Recipes")
     assert _drag(sidebar, "Bread", "Recipes")
     qtbot.waitUntil(lambda: "  Bread" in _shown(sidebar))
@@ -135,15 +141,7 @@ def test_folders_are_dragged_into_one_another_once(qtbot: QtBot, chat: Chat, sid
 
 
 def test_what_is_dragged_from_elsewhere_is_refused(sidebar: Sidebar) -> None:
-    place = sidebar.list.visualRect(index_of(sidebar, "Bread")).center()
-    keys = (Qt.DropAction.MoveAction, QMimeData(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
-    with warnings.catch_warnings(action="ignore"):  # made by Qt alone, as it says
-        entered = QDragEnterEvent(place, *keys)
-        moved = QDragMoveEvent(place, *keys)
-    sidebar.list.dragEnterEvent(entered)
-    sidebar.list.dragMoveEvent(moved)
-    assert not entered.isAccepted()
-    assert not moved.isAccepted()
+    assert not _drag(sidebar, "", "Bread")
 
 
 def test_a_drag_carries_the_row_under_the_mouse(sidebar: Sidebar, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +153,7 @@ def test_a_drag_carries_the_row_under_the_mouse(sidebar: Sidebar, monkeypatch: p
     assert sidebar.list.dragged is None
 
 
-def test_right_and_left_unfold_and_fold_a_folder(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+def test_right_and_left_unfold_and_fold_a_folder(chat: Chat, sidebar: Sidebar) -> None:
     folder = _folder(chat, "Recipes")
     _trigger(sidebar, "Bread", "Move to Folder", "Recipes")
     sidebar.list.setFocus()
@@ -170,7 +168,7 @@ def test_right_and_left_unfold_and_fold_a_folder(qtbot: QtBot, chat: Chat, sideb
     press_key(sidebar.list, "Right")
     assert "  Bread" in _shown(sidebar)
     place = sidebar.list.visualRect(index_of(sidebar, "Recipes")).center()
-    qtbot.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    click_on(sidebar.list.viewport(), place)
     assert not chat.store.organiser.read_folder(folder.id).expanded
 
 
@@ -227,7 +225,7 @@ def test_the_bin_gives_back_what_is_chosen(chat: Chat, sidebar: Sidebar) -> None
     assert not sidebar.list.editing
     press_key(sidebar.list, "Return")
     assert _shown(sidebar) == ["Bread"]
-    chat.controller.chats.show_location(Location.CHATS)
+    chat.chats.show_location(Location.CHATS)
     assert "Lisbon" in _shown(sidebar)
 
 
@@ -261,7 +259,7 @@ def test_a_duplicate_is_opened_and_undone(qtbot: QtBot, chat: Chat, sidebar: Sid
     with qtbot.waitSignal(_order(chat).copied):
         _trigger(sidebar, "Bread", "Duplicate")
     assert "Bread copy 2" in _shown(sidebar)
-    chat.controller.chats.undo()
+    chat.chats.undo()
     assert "Bread copy 2" not in _shown(sidebar)
 
 
@@ -275,7 +273,7 @@ def test_a_hit_shows_where_its_words_are_and_a_filter_narrows(qtbot: QtBot, chat
     rows = {row.conversation.title: row for row in _rows(sidebar) if isinstance(row, ChatRow)}
     assert (rows["Bread"].snippet, rows["Bread"].location, rows["Bread"].messages) == ("About Bread", "Recipes", 1)
     sidebar.filter._menu.aboutToShow.emit()
-    qtbot.waitUntil(lambda: chat.controller.chats.finder.models == ("tiny",))
+    qtbot.waitUntil(lambda: chat.chats.finder.models == ("tiny",))
     sidebar.filter._menu.aboutToShow.emit()
     entries = {action.text(): action for action in sidebar.filter._menu.actions()}
     entries["Recipes"].trigger()

@@ -1,5 +1,5 @@
 import pytest
-from PySide6.QtCore import QModelIndex, QPoint, Qt
+from PySide6.QtCore import QModelIndex, QPoint
 from PySide6.QtWidgets import QLineEdit, QMenu
 from pytestqt.qtbot import QtBot
 
@@ -8,7 +8,7 @@ from rdchat.chat.storage.search import ChatHit, SearchAnswer, SearchQuery
 from rdchat.ui.sidebar.sidebar import Sidebar, result_text
 from rdchat.ui.style import Theme
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import press_key
+from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.sidebar.conftest import index_of
 
 
@@ -26,12 +26,12 @@ def _current(sidebar: Sidebar) -> str:
 def test_a_new_chat_is_scrolled_to_and_a_scrolled_list_stays(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     for number in range(40):
         chat.store.create_conversation(f"Chat {number}")
-    chat.controller.chats.update_list()
+    chat.chats.update_list()
     qtbot.waitUntil(lambda: len(_titles(sidebar)) == 43)
     bar = sidebar.list.verticalScrollBar()
     bar.setValue(bar.maximum())
     scrolled = bar.value()
-    chat.controller.chats.update_list()
+    chat.chats.update_list()
     sidebar.show_list()
     assert bar.value() == scrolled
     chat.open.start_new()
@@ -61,7 +61,7 @@ def test_up_and_down_open_the_neighbours(chat: Chat, sidebar: Sidebar) -> None:
 
 def _click(qtbot: QtBot, sidebar: Sidebar, title: str) -> None:
     place = sidebar.list.visualRect(index_of(sidebar, title)).center()
-    qtbot.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    click_on(sidebar.list.viewport(), place)
 
 
 def test_a_click_opens_and_one_on_a_heading_does_nothing(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
@@ -96,7 +96,7 @@ def test_a_blank_or_equal_title_changes_nothing(qtbot: QtBot, chat: Chat, sideba
     sidebar.list.edit(sidebar.list.currentIndex())
     editor = _editor(sidebar)
     editor.setText(title)
-    with qtbot.assertNotEmitted(chat.controller.chats.conversations_changed):
+    with qtbot.assertNotEmitted(chat.chats.conversations_changed):
         press_key(editor, "Return")
     assert _current(sidebar) == "Python"
 
@@ -107,7 +107,7 @@ def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, side
     editor = _editor(sidebar)
     editor.setText("Half a ti")
     chat.store.create_conversation("Newcomer")
-    chat.controller.chats.update_list()
+    chat.chats.update_list()
     assert sidebar.list.editing
     assert editor.text() == "Half a ti"
     press_key(editor, "Esc")
@@ -115,11 +115,11 @@ def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, side
 
 
 def test_delete_deletes_and_opens_the_next(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    with qtbot.waitSignal(chat.controller.chats.conversation_removed):
+    with qtbot.waitSignal(chat.chats.conversation_removed):
         press_key(sidebar.list, "Del")
     assert _titles(sidebar) == ["Lisbon", "Bread"]
     assert _current(sidebar) == "Lisbon"
-    chat.controller.chats.undo()
+    chat.chats.undo()
     assert "Python" in _titles(sidebar)
 
 
@@ -170,7 +170,7 @@ def test_search_narrows_the_list_and_leads_to_its_first_hit(qtbot: QtBot, chat: 
 
 
 def test_no_conversations_tells_what_comes_here(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
-    sidebar = Sidebar(chat.controller.chats, theme)
+    sidebar = Sidebar(chat.chats, theme)
     qtbot.addWidget(sidebar)
     sidebar.show()
     chat.start()

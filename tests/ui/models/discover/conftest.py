@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.hub_server import HubServer
@@ -21,3 +22,8 @@ def models_window(qtbot: QtBot, window: MainWindow, hub: HubServer) -> Iterator[
     qtbot.waitExposed(models_window)
     yield models_window
     window.windows.end_background_work()
+
+
+@pytest.fixture
+def page(models_window: ModelsWindow) -> DiscoverPage:
+    return models_window.discover
