@@ -92,8 +92,7 @@ def test_a_file_stands_before_the_question(tmp_path: Path, console: Console) -> 
     (tmp_path / "prices.csv").write_text("apples,3\npears,4\n")
     (tmp_path / "old.txt").write_bytes("Größe".encode("latin-1"))
     files = ["--file", str(tmp_path / "prices.csv"), "--file", str(tmp_path / "old.txt")]
-    assert main(["ask", "How much?", *files, "--max-tokens", "1", "--json", "--seed", "1"]) == 0
-    told = console.printed()
+    told = console.runs("ask", "How much?", *files, "--max-tokens", "1", "--json", "--seed", "1")
     assert "rdchat: old.txt: It is not UTF-8. rdchat read it as Latin-1 (Windows-1252), which is a guess" in told.err
     plain = ["ask", '<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\n<file name="old.txt">\nGröße\n</file>'
              "\n\nHow much?", "--max-tokens", "1", "--json", "--seed", "1"]  # fmt: skip

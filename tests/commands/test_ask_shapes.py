@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.cli import main
 from tests.commands.running import Console
 
 SCHEMA = {
@@ -54,13 +53,12 @@ def test_an_answer_fits_the_schema_and_one_that_is_cut_off_is_named(
     report = console.json(*asked, "--max-tokens", "48")
     assert report["finish_reason"] == "eos"
     assert json.loads(report["text"]).keys() == {"name", "big"}
-    assert main([*asked, "--max-tokens", "4"]) == 0
-    assert "The answer was cut off, so it does not have the requested format." in console.printed().err
+    assert (
+        "The answer was cut off, so it does not have the requested format."
+        in console.runs(*asked, "--max-tokens", "4").err
+    )
 
 
 @pytest.mark.slow
 def test_an_expression_that_is_none_is_refused(default_model: Path, console: Console) -> None:
-    assert main(["ask", "hi", "--regex", "("]) == 1
-    shown = console.printed()
-    assert shown.out.strip() == ""
-    assert "The regular expression cannot be used" in shown.err
+    console.refuses(["ask", "hi", "--regex", "("], "The regular expression cannot be used", 1)

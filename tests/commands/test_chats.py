@@ -41,8 +41,7 @@ def titles() -> list[str]:
 def test_list_tells_ids_and_titles(console: Console, chat: int):
     (listed,) = console.json("chats", "list")["chats"]
     assert (listed["id"], listed["title"], listed["messages"]) == (chat, "Bread", 2)
-    assert main(["chats", "list", "--search", "flour"]) == 0
-    assert "Bread  2 messages" in console.printed().out
+    assert "Bread  2 messages" in console.runs("chats", "list", "--search", "flour").out
     assert console.json("chats", "list", "--search", "stone") == {"chats": []}
 
 
@@ -55,8 +54,9 @@ def test_list_of_nothing_is_empty_and_makes_nothing(console: Console):
 def test_export_and_import_give_the_chat_back(console: Console, chat: int, tmp_path: Path):
     assert main(["chats", "export", "--json", str(tmp_path / "all.json")]) == 0
     assert main(["chats", "export", "--markdown", str(tmp_path / "bread.md"), "--chat", str(chat), "--details"]) == 0
-    assert main(["chats", "export", "--markdown", str(tmp_path / "all")]) == 0
-    assert console.printed().out.splitlines() == [str(tmp_path / name) for name in ("all.json", "bread.md", "all")]
+    assert console.runs("chats", "export", "--markdown", str(tmp_path / "all")).out.splitlines() == [
+        str(tmp_path / name) for name in ("all.json", "bread.md", "all")
+    ]
     assert "## tiny\n\nWith flour." in (tmp_path / "bread.md").read_text()
     assert [path.name for path in (tmp_path / "all").iterdir()] == ["Bread.md"]
     with closing(ConversationStore(paths.database_path())) as store:
@@ -69,8 +69,7 @@ def test_export_and_import_give_the_chat_back(console: Console, chat: int, tmp_p
 @pytest.mark.slow
 def test_import_ends_with_1_where_something_was_not_taken(console: Console, rivers: Path, tmp_path: Path):
     (tmp_path / "bad.json").write_text("{")
-    assert main(["chats", "import", str(rivers), str(tmp_path / "bad.json")]) == 1
-    lines = console.printed().out.splitlines()
+    lines = console.runs("chats", "import", str(rivers), str(tmp_path / "bad.json"), status=1).out.splitlines()
     assert lines[0] == "Imported 1 chat with 4 messages."
     assert "Without 1 custom instruction, 1 image, 1 tool call, 1 tool result: Rivers" in lines
     assert (
@@ -102,7 +101,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force_and_our_own_never(
     assert notes.read_text() == "my own"
     for own in (paths.database_path(), paths.settings_path(), link):
         console.refuses(["chats", *command, str(own), "--force"], "rdchat itself uses", 2)
-    assert main(["chats", *command, str(notes), "--force"]) == 0
+    console.runs("chats", *command, str(notes), "--force")
     assert notes.read_bytes() != b"my own"
     assert titles() == ["Bread"]
 
@@ -115,7 +114,7 @@ def test_backup_and_restore(console: Console, chat: int, tmp_path: Path):
         store.rename_conversation(chat, "Cake")
     kept = console.json("chats", "restore", str(tmp_path / "b.zip"))
     assert titles() == ["Bread"]
-    assert main(["chats", "restore", kept["database"]]) == 0
+    console.runs("chats", "restore", kept["database"])
     assert titles() == ["Cake"]
 
 
@@ -156,10 +155,9 @@ def test_while_rdchat_is_open_import_and_restore_say_to_quit_it_and_the_rest_rea
     console: Console, chat: int, rivers: Path, tmp_path: Path
 ):
     with closing(ConversationStore(paths.database_path())):
-        assert main(["chats", "backup", str(tmp_path / "b.zip")]) == 0
-        console.printed()
+        console.runs("chats", "backup", str(tmp_path / "b.zip"))
         console.refuses(["chats", "import", str(rivers)], "Quit rdchat first", 1)
         console.refuses(["chats", "restore", str(tmp_path / "b.zip")], "Quit rdchat first", 1)
-        assert main(["chats", "export", "--json", str(tmp_path / "all.json")]) == 0
-        assert main(["chats", "list"]) == 0
+        console.runs("chats", "export", "--json", str(tmp_path / "all.json"))
+        console.runs("chats", "list")
     assert titles() == ["Bread"]

@@ -12,7 +12,7 @@ from rdchat import cli, host, paths
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.models.default_conversion import convert
 from tests.commands.running import Console
-from tests.grids import grid, share
+from tests.grids import grid
 from tests.inference.gguf_samples import write_gguf
 from tests.time_limits import at_most
 
@@ -34,13 +34,6 @@ def test_closed_standard_input_is_no_file_of_the_models(small_model: Path) -> No
     """A file of the model got its number, and was read where standard input was meant."""
     done = run(f"ask hi --mode off --max-tokens 2 --temperature 0 --model {small_model} <&-")
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("closed", "status"), share([("<&- >&-", 1), ("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)], 3))
-def test_several_closed_streams(closed: str, status: int) -> None:
-    done = run(f"models list {closed}")
-    assert (done.returncode, done.stdout) == (status, "")
 
 
 @pytest.mark.slow

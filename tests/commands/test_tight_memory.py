@@ -28,7 +28,6 @@ def test_it_is_refused(
     console: Console,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "prompts.txt").write_text("Hello\n")
     words = "choose a smaller model. --load-anyway tries it anyway."
     console.refuses([*command, "--model", str(small_model)], words, 1)
 

@@ -21,9 +21,7 @@ def _rdchat(place: Path, *arguments: object, **more: str) -> "subprocess.Complet
         "RDCHAT_DATA_DIR": str(place / "data"), "RDCHAT_CACHE_DIR": str(place / "cache"), "TMPDIR": "", **more,
     }  # fmt: skip
     command = [sys.executable, "-m", "rdchat", *map(str, arguments)]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
-    )
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
 
 
 def _planted_socket() -> _Faults:

@@ -84,14 +84,13 @@ def restore(backup: Path, data: Path) -> Restored:
     return kept
 
 
-def test_token_ids_in_a_backup_are_not_trusted(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    fill(tmp_path / "old", "Then")
+def test_token_ids_in_a_backup_are_not_trusted(data: Path, backup: Path, tmp_path: Path) -> None:
     with closing(ConversationStore(tmp_path / "old" / "conversations.db")) as store:
         store.reply_tokens.save_tokens(store.reply_tokens.newest_message, "tokenizer", [1, 2, 3])
         assert store.reply_tokens.bytes == 12
-    back_up(tmp_path / "old", tmp_path / "backup.zip")
-    prepare(tmp_path / "backup.zip", data)
+    backup.unlink()
+    back_up(tmp_path / "old", backup)
+    prepare(backup, data)
     with closing(ConversationStore(data / "part-restore" / "conversations.db")) as store:
         assert store.reply_tokens.bytes == 0
 

@@ -13,9 +13,9 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.rdchat_json import plain_chat, read as read_ours
 from rdchat.inference.api import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS
 from tests.chat.attachments.stored_files import ask
-from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson
+from tests.chat.transfer.conftest import ImportJson
 from tests.chat.transfer.full_samples import FULL, NUMBERED, NUMBERS, READERS, Path, places
-from tests.chat.transfer.samples import chatgpt_with_everything, lm_studio_chat
+from tests.chat.transfer.samples import ours
 
 NO_WORDS = {
     "id": "an id", "uuid": "an id", "file_uuid": "an id", "call_id": "an id", "messageId": "an id",
@@ -231,7 +231,6 @@ def test_damage_loses_no_text_of_other_messages_and_is_counted(program: str):
 
 
 PNG = b"\x89PNG\r\n\x1a\n"
-LICENCE = "Permission is hereby granted, free of charge, to any person obtaining a copy of this software.\n"
 
 
 def image(data: bytes = PNG) -> dict[str, Any]:
@@ -263,8 +262,7 @@ def assert_within_limits(chat: FullChat) -> None:
         ({"files": [image()] * 10_000}, {"file": 10_000 - MAX_FILES}),
         ({"files": [{"name": "a", "kind": "text", "text": "y" * 700_000}] * 3}, {"file": 1}),
         ({"files": [image(PNG + b"\0" * 11_000_000)] * 12}, {"file": 3}),
-        ({"files": [image(b"no image")]}, {"damaged file": 1}),
-        ({"files": [image(LICENCE.encode()), image()]}, {"damaged file": 1}),
+        ({"files": [image(b"no image"), image()]}, {"damaged file": 1}),
         ({"tool_calls": [call("n" * 65), call()]}, {"tool call": 1}),
         ({"tool_calls": [call("f", "x" * MAX_ARGUMENTS), call()]}, {"tool call": 1}),
         ({"tool_calls": [call("f", "x" * (MAX_ARGUMENTS // 2))] * 3}, {"tool call": 2}),
@@ -303,8 +301,7 @@ def test_no_text_of_any_format_is_longer_than_one_made_here(program: str) -> Non
 def test_bytes_of_an_image_never_stand_for_a_text(store: ConversationStore, import_json: ImportJson) -> None:
     # Letters that begin as an image, and are a text.
     words = "GIF89a\0\x01 is how it begins.\n"
-    chats = [chat_of(files=[image(words.encode())])]
-    import_json("foreign.json", {"format": "rdchat chats", "version": 1, "chats": chats})
+    import_json("foreign.json", ours(chat_of(files=[image(words.encode())])))
     text = attached(ReadFile("a.txt", FileKind.TEXT, (words,)), words)
     asked = ask(store, (text, words))
     assert store.file_text(asked.files[0]) == words
@@ -331,20 +328,13 @@ def test_a_reader_takes_a_chat_or_says_what_is_damaged(program: str):
     assert outcomes == {FullChat, DamagedChatError}
 
 
-@pytest.mark.parametrize("program", ["ChatGPT", "LM Studio"])
+@pytest.mark.parametrize("program", ["ChatGPT", "rdchat"])
 def test_no_value_of_one_chat_keeps_another_from_being_stored(
-    program: str, store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+    program: str, store: ConversationStore, import_json: ImportJson
 ):
-    chat = chatgpt_with_everything() if program == "ChatGPT" else lm_studio_chat()
-    good = dict(chat) | ({"title": "Good"} if program == "ChatGPT" else {"name": "Good"})
-    paths = list(places(chat))
-    name = "conversations.json" if program == "ChatGPT" else "{}.conversation.json"
-    strange = [changed(chat, path, _STRANGE[number % len(_STRANGE)]) for number, path in enumerate(paths)]
-    if program == "ChatGPT":
-        files = [write_json(name, json.loads(json.dumps([*strange, good])))]
-    else:
-        files = [write_json(name.format(number), each) for number, each in enumerate([*strange, good])]
-    report = import_files(*files)
+    chat = FULL[program]
+    strange = [changed(chat, path, _STRANGE[number % len(_STRANGE)]) for number, path in enumerate(places(chat))]
+    chats = [*strange, chat | {"title": "Good"}]
+    (report,) = import_json("conversations.json", ours(*chats) if program == "rdchat" else chats).files
     assert "Good" in {each.title for each in store.conversations()}
-    twice = sum(len(each.already_here) for each in report.files)
-    assert len(store.conversations()) + len(report.not_taken) + twice == len(strange) + 1
+    assert len(store.conversations()) + len(report.not_taken) + len(report.already_here) == len(chats)
