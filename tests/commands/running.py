@@ -19,14 +19,14 @@ class Console:
         """Return what was printed since the last call: `out` and `err`."""
         return self._capsys.readouterr()
 
-    def runs(self, *arguments: str, status: int = 0) -> Any:
+    def runs(self, *arguments: object, status: int = 0) -> Any:
         """Run a command that must end with a status; return what was printed since the last call: `out` and `err`."""
-        ended = main([*arguments])
+        ended = main([*map(str, arguments)])
         shown = self.printed()
         assert ended == status, shown.err
         return shown
 
-    def json(self, *arguments: str) -> dict[str, Any]:
+    def json(self, *arguments: object) -> dict[str, Any]:
         """Run a command that must succeed, with `--json`, and return the object that it prints."""
         report: dict[str, Any] = json.loads(self.runs(*arguments, "--json").out)
         return report
@@ -35,10 +35,10 @@ class Console:
         """Return the models that `rdchat models list` has, by name."""
         return {each["name"]: each for each in self.json("models", "list")["models"]}
 
-    def refuses(self, arguments: Sequence[str], words: str, status: int) -> None:
+    def refuses(self, arguments: Sequence[object], words: str, status: int) -> None:
         """Check that a command ends with a status and one line on standard error that has these words."""
         try:
-            ended = main(list(arguments))
+            ended = main([*map(str, arguments)])
         except SystemExit as error:  # argparse's own way out
             ended = int(error.code or 0)
         shown = self.printed()

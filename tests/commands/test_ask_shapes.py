@@ -41,7 +41,7 @@ def test_wrong_options_are_refused(console: Console, options: tuple[str, ...], w
 )
 def test_a_file_that_is_no_schema_is_refused(console: Console, tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "schema.json").write_text(text)
-    console.refuses(["ask", "hi", "--schema", str(tmp_path / "schema.json")], words, 2)
+    console.refuses(["ask", "hi", "--schema", tmp_path / "schema.json"], words, 2)
 
 
 @pytest.mark.slow
@@ -49,7 +49,7 @@ def test_an_answer_fits_the_schema_and_one_that_is_cut_off_is_named(
     default_model: Path, console: Console, tmp_path: Path
 ) -> None:
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
-    asked = ("ask", "Describe Lisbon.", "--schema", str(tmp_path / "schema.json"), "--temperature", "0")
+    asked = ("ask", "Describe Lisbon.", "--schema", tmp_path / "schema.json", "--temperature", "0")
     report = console.json(*asked, "--max-tokens", "48")
     assert report["finish_reason"] == "eos"
     assert json.loads(report["text"]).keys() == {"name", "big"}

@@ -69,16 +69,16 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(tmp_path: Path, co
     (tmp_path / "broken.jsonl").write_text('{"prompt": "hi"}\n{"prompt":\n')
     (tmp_path / "empty.txt").write_text("\n")
     cases = {
-        "broken.jsonl is damaged: it is not JSON": ["--prompts", str(tmp_path / "broken.jsonl")],
-        "has no prompts": ["--prompts", str(tmp_path / "empty.txt")],
-        "cannot be read: No such file": ["--prompts", str(tmp_path / "none.txt")],
-        "There is no drafter folder": ["--drafter", str(tmp_path / "none")],
-        "nowhere": ["--draft-model", str(tmp_path / "nowhere"), "--modes", "speculative"],
-        "cannot be written: Is a directory": ["--csv", str(tmp_path)],
-        f"{tmp_path} cannot be written": ["--results", str(tmp_path)],
-        "broken.jsonl has no reply": ["--reply-store", str(tmp_path / "broken.jsonl")],
-        "none.jsonl cannot be read": ["--from", str(tmp_path / "none.jsonl")],
-        "Choose a file that `rdchat bench --results` has written.": ["--from", str(tmp_path / "broken.jsonl")],
+        "broken.jsonl is damaged: it is not JSON": ["--prompts", tmp_path / "broken.jsonl"],
+        "has no prompts": ["--prompts", tmp_path / "empty.txt"],
+        "cannot be read: No such file": ["--prompts", tmp_path / "none.txt"],
+        "There is no drafter folder": ["--drafter", tmp_path / "none"],
+        "nowhere": ["--draft-model", tmp_path / "nowhere", "--modes", "speculative"],
+        "cannot be written: Is a directory": ["--csv", tmp_path],
+        f"{tmp_path} cannot be written": ["--results", tmp_path],
+        "broken.jsonl has no reply": ["--reply-store", tmp_path / "broken.jsonl"],
+        "none.jsonl cannot be read": ["--from", tmp_path / "none.jsonl"],
+        "Choose a file that `rdchat bench --results` has written.": ["--from", tmp_path / "broken.jsonl"],
     }
     for words, arguments in cases.items():
         console.refuses(["bench", *arguments], words, 1)
@@ -86,10 +86,10 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(tmp_path: Path, co
 
 def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, console: Console) -> None:
     path = stored(tmp_path / "runs.jsonl", result())
-    report = console.json("bench", "--from", str(path))
+    report = console.json("bench", "--from", path)
     assert [mode["mode"] for mode in report["modes"]] == ["off", "drafter", "lookup"]
     assert report["environment"]["model"] == "m"
-    table = console.runs("bench", "--from", str(path)).out
+    table = console.runs("bench", "--from", path).out
     assert "Drafter head, 2 beams of 3 tokens" in table
     assert "Prompt lookup, 3 tokens: not run. No, it cannot." in table
     assert "differs most in prompt 1, from token 2 on: '\"b,\\n' for 'a'; scores differ by 0.5." in table
@@ -141,7 +141,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_disk_does_not_cost_the_report(
     talkative: None, full_disk: None, tmp_path: Path, console: Console
 ) -> None:
-    shown = console.runs("bench", "--modes", "lookup", "--json", "--csv", str(tmp_path / "runs.csv"), status=1)
+    shown = console.runs("bench", "--modes", "lookup", "--json", "--csv", tmp_path / "runs.csv", status=1)
     assert json.loads(shown.out)["modes"][0]["mode"] == "lookup"
     assert "runs.csv cannot be written: the disk is full." in shown.err.splitlines()[-1]
 
@@ -237,8 +237,8 @@ def test_json_has_every_mode_in_the_order_asked(
     prompts.write_text(
         '{"prompt": "Say hello.", "category": "short"}\n{"prompt": "Count to nine.", "category": "long"}\n'
     )
-    arguments = ("--prompts", str(prompts), "--modes", "drafter,off,lookup", "--trials", "1", "--max-tokens", "4")
-    arguments += ("--model", str(small_model), "--drafter", str(drafter), "--results", str(tmp_path / "runs.jsonl"))
+    arguments = ("--prompts", prompts, "--modes", "drafter,off,lookup", "--trials", "1", "--max-tokens", "4")
+    arguments += ("--model", small_model, "--drafter", drafter, "--results", tmp_path / "runs.jsonl")
     report = console.json("bench", *arguments)
     assert report["complete"] is True
     modes = report["modes"]
@@ -260,17 +260,17 @@ def test_json_has_every_mode_in_the_order_asked(
     assert recurrent["host_syncs_per_round"]["median"] >= 1
     assert (off["overhead"], off["acceptance_rate"]) == (None, None)
     assert off["tokens_per_target_call"]["median"] == 1
-    assert console.json("bench", "--from", str(tmp_path / "runs.jsonl")) == report
+    assert console.json("bench", "--from", tmp_path / "runs.jsonl") == report
 
 
 @pytest.mark.slow
 @pytest.mark.across_rows
 def test_a_sweep_has_an_entry_for_each_cell(small_model: Path, drafter: Path, tmp_path: Path, console: Console) -> None:
     (tmp_path / "prompt.txt").write_text("Count to nine.")
-    quick = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "4")
+    quick = ("--prompts", tmp_path / "prompt.txt", "--trials", "1", "--max-tokens", "4")
     arguments = ("--modes", "lookup,drafter", "--beam-width", "1,2", "--draft-tokens", "2,4")
     other = shutil.copytree(drafter, tmp_path / "other")
-    arguments += ("--model", str(small_model), "--drafter", f"{drafter},{other}")
+    arguments += ("--model", small_model, "--drafter", f"{drafter},{other}")
     arguments += ("--lookup-branch", "off,on", "--no-mlx-lm", "--temperature", "0.7")
     report = console.json("bench", *quick, *arguments)
     names = ("beam_width", "lookup_branch", "draft_tokens")
@@ -297,8 +297,8 @@ def test_earlier_replies_of_a_file_are_drafted_from(
     monkeypatch.setattr("rdchat.inference.benchmark.runner.ReplyIndex", Watched)
     (tmp_path / "prompt.txt").write_text("Count to nine.")
     (tmp_path / "replies.jsonl").write_text('{"reply": "One, two, three."}\n{"reply": "Four."}\n')
-    arguments = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "8", "--no-mlx-lm")
-    arguments += ("--model", str(small_model), "--modes", "lookup", "--reply-store", str(tmp_path / "replies.jsonl"))
+    arguments = ("--prompts", tmp_path / "prompt.txt", "--trials", "1", "--max-tokens", "8", "--no-mlx-lm")
+    arguments += ("--model", small_model, "--modes", "lookup", "--reply-store", tmp_path / "replies.jsonl")
     (lookup,) = console.json("bench", *arguments)["modes"]
     assert lookup["identical_text"] is True
     tokens = [len(shared_tokenizers().encode_text(small_model, text)) for text in ("One, two, three.", "Four.")]
@@ -331,7 +331,7 @@ def measured(tmp_path: Path) -> Path:
 
 def test_a_file_is_drawn_several_times(qapp: QCoreApplication, measured: Path) -> None:
     pictures = [measured.with_suffix(kind) for kind in (".png", ".pdf")]
-    options = [option for picture in pictures for option in ("--picture", str(picture))]
+    options = [option for picture in pictures for option in ("--picture", picture)]
     assert main(["bench", "--from", str(measured), *options]) == 0
     assert pictures[0].read_bytes().startswith(b"\x89PNG")
     assert pictures[1].read_bytes().startswith(b"%PDF-")
@@ -352,4 +352,4 @@ def test_pictures_need_no_display(measured: Path) -> None:
 def test_a_picture_that_cannot_be_is_refused_first(
     measured: Path, console: Console, name: str, status: int, words: str
 ) -> None:
-    console.refuses(["bench", "--from", str(measured), "--picture", str(measured.parent / name)], words, status)
+    console.refuses(["bench", "--from", measured, "--picture", measured.parent / name], words, status)

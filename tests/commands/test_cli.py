@@ -104,7 +104,7 @@ def test_prompts_without_end(console: Console, tmp_path: Path) -> None:
     with at_most(60):
         console.refuses(["ask", "--prompt-file", "/dev/zero"], "/dev/zero is longer than 64 MB.", 1)
         console.refuses(["bench", "--prompts", "/dev/zero"], "is a device, not a file.", 1)
-        console.refuses(["bench", "--prompts", str(tmp_path / "pipe")], "is a named pipe, not a file.", 1)
+        console.refuses(["bench", "--prompts", tmp_path / "pipe"], "is a named pipe, not a file.", 1)
 
 
 @pytest.mark.slow
@@ -119,9 +119,9 @@ def test_a_pipe_in_a_model_folder(command: str, tmp_path: Path, console: Console
     convert(write_gguf(tmp_path / "x.gguf"), _made(tmp_path / "model"), lambda _: None)
     (tmp_path / "model" / "tokenizer.json").unlink()
     os.mkfifo(tmp_path / "model" / "tokenizer.json")
-    arguments = [str(tmp_path / "model") if part == "x" else part for part in command.split()]
+    arguments = [tmp_path / "model" if part == "x" else part for part in command.split()]
     with at_most(60):
-        console.refuses([*arguments, str(tmp_path / "model")], "tokenizer.json is a named pipe, not a file.", 1)
+        console.refuses([*arguments, tmp_path / "model"], "tokenizer.json is a named pipe, not a file.", 1)
 
 
 def _made(folder: Path) -> Path:

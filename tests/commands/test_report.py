@@ -51,4 +51,4 @@ def test_the_machine_stays_awake_while_it_is_measured(
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path: Path, console: Console) -> None:
-    console.refuses(["report", "--out", str(tmp_path / "none" / "report.zip")], "cannot be written", 1)
+    console.refuses(["report", "--out", tmp_path / "none" / "report.zip"], "cannot be written", 1)

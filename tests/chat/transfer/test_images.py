@@ -40,9 +40,7 @@ IMAGES = [b"\x89PNG" + random.Random(number).randbytes(SIZE) for number in range
 
 
 def images_of(store: ConversationStore) -> list[bytes]:
-    (chat,) = store.conversations()
-    files = [file for message in store.messages(chat.id) for file in message.files]
-    return [store.image_path(file).read_bytes() for file in files]
+    return [data for message in first_messages(store) for data in told(store, message)]
 
 
 def rows(store: ConversationStore) -> list[int]:

@@ -186,8 +186,8 @@ def test_a_name_of_two_models_is_refused_with_their_paths(
         locate_model(THEIRS)
     assert str(other) in caught.value.message
     console.refuses(["models", "delete", THEIRS, "--yes"], f"There are 2 models named {THEIRS}", 1)
-    assert console.json("models", "verify", str(listed[THEIRS]))["whole"]
-    console.refuses(["models", "delete", str(other), "--yes"], "It belongs to LM Studio", 1)
+    assert console.json("models", "verify", listed[THEIRS])["whole"]
+    console.refuses(["models", "delete", other, "--yes"], "It belongs to LM Studio", 1)
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_a_drafter_that_has_its_models_name_is_listed_by_its_path(
         with_files(tiny_llama(), tmp_path / "target", "{}"), paths.drafters_dir() / "same", 32
     )
     assert [*console.models()] == ["same", str(drafter)]
-    console.runs("models", "delete", str(drafter), "--yes")
+    console.runs("models", "delete", drafter, "--yes")
     assert model.is_dir()
     assert not drafter.exists()
     console.runs("models", "delete", "same", "--yes")
