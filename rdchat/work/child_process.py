@@ -55,8 +55,8 @@ class ChildError(RdchatError):
 
     interrupted = False
 
-    def __init__(self, reason: str, hint: str = "Try again.") -> None:
-        super().__init__(f"This {reason}.", hint)
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"This {reason}.", "Try again.")
         self.reason = reason
 
 
@@ -529,7 +529,8 @@ class ChildProcess:
     def _start_unless_running(self) -> ChildRun:
         """Return the present run, or start one; the caller has the guard. Raises ChildEndedError."""
         error = self._running.error if self._running is not None else None
-        if not self._restarts and (error is not None or self._closes):
+        has_ended = error is not None or self._closes
+        if has_ended and not self._restarts:
             raise error or ChildClosedError("was ended")
         if self._running is None or error is not None:
             self._forget_end()
