@@ -68,6 +68,7 @@ class PartialChat:
     """A chat that was imported without some of its parts.
 
     Attributes:
+        title: Its title.
         parts: The parts that were left out: `2 images, 1 tool call`.
     """
 

@@ -181,6 +181,8 @@ class ForeignChat:
     """A chat of another program while it is read.
 
     Attributes:
+        messages: The messages so far; the id of each is its index.
+        system_prompt: The chat's own; empty without one.
         without: Parts that are left out.
         damage: The first error that `skip_damaged` caught.
         find: Finds images of the export.

@@ -72,6 +72,10 @@ class _Node:
 
     Attributes:
         parent: The name of the message above; None if none is named.
+        role: None for one that is left out.
+        text: Its text with its thoughts.
+        files: Its images.
+        facts: Further fields of our `Message`, such as its date.
     """
 
     parent: str | None = None

@@ -51,6 +51,7 @@ class SourceFile:
         name: Name of the file; in an archive with its path.
         path: The file on disk, or the archive.
         size: In bytes, as far as known before reading.
+        open: Opens it for reading.
         sibling: Returns the file of another name in the same folder.
         find: Returns the file of an image in the same export, by ChatGPT's or LM Studio's name for it.
     """
