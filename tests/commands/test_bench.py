@@ -331,7 +331,7 @@ def measured(tmp_path: Path) -> Path:
 
 def test_a_file_is_drawn_several_times(qapp: QCoreApplication, measured: Path) -> None:
     pictures = [measured.with_suffix(kind) for kind in (".png", ".pdf")]
-    options = [option for picture in pictures for option in ("--picture", picture)]
+    options = [option for picture in pictures for option in ("--picture", str(picture))]
     assert main(["bench", "--from", str(measured), *options]) == 0
     assert pictures[0].read_bytes().startswith(b"\x89PNG")
     assert pictures[1].read_bytes().startswith(b"%PDF-")

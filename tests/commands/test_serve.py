@@ -1,11 +1,11 @@
 """What `rdchat serve` refuses before a model is loaded."""
 
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from rdchat.cli import main
 from tests.commands.running import Console
 
 
@@ -16,10 +16,9 @@ def test_wrong_arguments(console: Console, tmp_path: Path) -> None:
     console.refuses(["serve", "--api-key-file", key], "Other users of this machine can read", 2)
 
 
-def check_given_up(console: Console, arguments: list[str], words: str) -> None:
+def check_given_up(console: Console, arguments: Sequence[object], words: str) -> None:
     """Check that it says at once that it loads, and ends with one line that has these words."""
-    assert main(arguments) == 1
-    shown = console.printed()
+    shown = console.runs(*arguments, status=1)
     first, *_stages, last = shown.err.splitlines()
     assert (shown.out, first) == ("", "Loading the model…")
     assert words in last

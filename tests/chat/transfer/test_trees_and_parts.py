@@ -332,7 +332,7 @@ def test_only_a_system_message_before_the_first_question_is_the_prompt():
 
 
 def test_the_first_system_message_of_lm_studio_is_the_prompt_and_a_later_one_is_counted():
-    system = lm_studio_question(text_part("Be terse."), role="system")
-    chat = read("LM Studio", lm_studio_file([system, lm_studio_question(text_part("Q")), system]))
+    prompt, later = (lm_studio_question(text_part(text), role="system") for text in ("Be terse.", "Later"))
+    chat = read("LM Studio", lm_studio_file([prompt, lm_studio_question(text_part("Q")), later]))
     assert (shown(chat), chat.conversation.system_prompt) == (["Q"], "Be terse.")
     assert counted(chat) == {"system message": 1}
