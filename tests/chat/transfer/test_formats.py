@@ -78,6 +78,13 @@ def test_a_chat_of_lm_studio_keeps_versions_thinking_and_settings(store: Convers
     assert report.without[0].parts == "1 image"
 
 
+def test_a_chat_of_lm_studio_is_known_though_its_first_message_is_damaged(import_json: ImportJson):
+    chat = lm_studio_chat()
+    chat["messages"][0] = None
+    (report,) = import_json("1.conversation.json", chat).files
+    assert (report.source, report.messages) == ("LM Studio", 3)
+
+
 def test_a_chat_of_lm_studio_02_is_refused_with_what_to_do(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):
