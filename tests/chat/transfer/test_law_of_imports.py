@@ -197,9 +197,9 @@ def words_below(program: str, chat: Any, path: Path) -> set[str]:
 
 
 def words_seen(program: str, chat: Any) -> list[str] | str:
-    """Return the numbers on the path that is shown, or why the chat is refused."""
+    """Return the numbers on the path that is shown, or why the chat is refused; it is taken apart."""
     try:
-        full = read(program, chat)
+        full = READERS[program](chat)
     except DamagedChatError as error:
         return str(error)
     shown = max(full.messages, key=lambda message: message.activated, default=None)
@@ -222,7 +222,7 @@ def test_damage_loses_no_text_of_other_messages_and_is_counted(program: str):
             continue
         message = path[: len(container) + 1]
         damage: tuple[Any, ...] = ((), (7,), ([3],))[number % 3]
-        now = read(program, changed(chat, path, *damage))
+        now = READERS[program](changed(chat, path, *damage))
         text = stored(now)
         lost = {each for each in kept if each[: len(path)] != path and at(chat, each) not in text}
         own = {each for each in lost if each[: len(message)] == message}
