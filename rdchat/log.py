@@ -38,10 +38,10 @@ def errors_logged(what: str) -> Iterator[None]:
         _LOG.exception("%s failed unexpectedly", what)
 
 
-def set_up_logging(level: int = logging.INFO) -> None:
+def set_up_logging() -> None:
     """Write rdchat's log to `paths.log_path()`; if that is impossible, continue without a log."""
     logger = logging.getLogger("rdchat")
-    logger.setLevel(level)
+    logger.setLevel(logging.INFO)
     if logger.handlers:
         return
     try:

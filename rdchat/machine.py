@@ -204,7 +204,8 @@ class OtherPrograms:
         """Return their share from 0 to 1 since the beginning; without `now` it may be half a second old."""
         moment = perf_counter()
         took_s = moment - self._began
-        if took_s > 0 and (now or moment - self._measured >= _LOOK_S):
+        is_due = now or moment - self._measured >= _LOOK_S
+        if is_due and took_s > 0:
             share = (others_seconds() - self._seconds_before) / (took_s * processors())
             self._share = min(max(share, 0.0), 1.0)
             self._measured = moment

@@ -394,7 +394,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message to the person about something that did not stop the app, such as a database that was moved aside."""
+    """A message to the person about something that did not stop the app, such as a database that was moved aside.
+
+    Attributes:
+        title: One line.
+        detail: Sentences below it; empty for none.
+    """
 
     title: str
     detail: str = ""

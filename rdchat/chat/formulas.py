@@ -18,6 +18,7 @@ INK = "#010203"
 # Drawing a matrix as long as a page takes a tenth of a second.
 _SECONDS = 2.0
 _MEMORY_BYTES = 512 << 20
+# The child is ended after this time without a formula.
 _IDLE_S = 60.0
 # A picture's width limit, in its own pixels.
 _WIDEST = 20_000.0
@@ -55,11 +56,10 @@ class FormulaDrawer:
     Args:
         seconds: Time limit for a formula.
         memory_bytes: Memory limit of the child for a formula.
-        idle_s: The child is ended after this time without a formula.
     """
 
-    def __init__(self, seconds: float = _SECONDS, memory_bytes: int = _MEMORY_BYTES, idle_s: float = _IDLE_S) -> None:
-        self.child = ChildProcess("formulas", idle_s=idle_s)
+    def __init__(self, seconds: float = _SECONDS, memory_bytes: int = _MEMORY_BYTES) -> None:
+        self.child = ChildProcess("formulas", idle_s=_IDLE_S)
         self._limits = Limits(seconds, memory_bytes)
 
     def draw_formula(self, tex: str, display: bool, waiting: Callable[[], None] = lambda: None) -> Formula | None:

@@ -201,12 +201,14 @@ def _read(stream: bytes) -> ReplyTrace:
     # The number of each token's round, as the rounds have it.
     numbers = [0] * len(trace.tokens)
     for number, each in enumerate(trace.rounds, start=1):
-        if not 0 <= each.first <= each.first + each.count <= len(numbers) or not _is_sane(each.tree):
+        is_within = 0 <= each.first <= each.first + each.count <= len(numbers)
+        if not is_within or not _is_sane(each.tree):
             raise ValueError("no round")
         numbers[each.first : each.first + each.count] = [number] * each.count
     drafters = {each.drafter for each in trace.tokens}
     log_probs = (each.log_prob or 0.0 for each in trace.tokens)
-    if numbers != [each.round for each in trace.tokens] or drafters - _DRAFTERS or not _can_be(*log_probs):
+    agree = numbers == [each.round for each in trace.tokens]
+    if not agree or drafters - _DRAFTERS or not _can_be(*log_probs):
         raise ValueError("no tokens")
     return trace
 

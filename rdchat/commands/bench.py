@@ -210,6 +210,10 @@ class _Measurement:
     """A running benchmark.
 
     Attributes:
+        plan: What is run.
+        environment: Facts about the machine and the model.
+        runs: The runs so far, with those of the results file.
+        complete: Whether all of the plan was run.
         cancelled: Whether Ctrl-C ended it.
     """
 

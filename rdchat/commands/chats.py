@@ -56,7 +56,9 @@ def import_chats(args: argparse.Namespace) -> int:
             report = job.result(lambda: None)
     counts = {"chats": len(report.chats), "messages": report.messages, "complete": report.is_complete}
     print_result(args, counts | asdict(report), map(one_line, _report_lines(report)))
-    return INTERRUPTED if report.cancelled else 0 if report.is_complete else 1
+    if report.cancelled:
+        return INTERRUPTED
+    return 0 if report.is_complete else 1
 
 
 def _report_lines(report: ImportReport) -> Sequence[str]:
@@ -68,8 +70,8 @@ def _report_lines(report: ImportReport) -> Sequence[str]:
         lines.append(f"Already here, not imported again: {counted(report.already_here, 'chat')}.")
     lines += [f"Without {each.parts}: {each.title}" for each in report.without]
     for each in report.not_taken:
-        named = each.reason.startswith(each.title)
-        lines.append(f"Not imported: {each.reason}" if named else f"Not imported: {each.title}: {each.reason}")
+        title = "" if each.reason.startswith(each.title) else f"{each.title}: "
+        lines.append(f"Not imported: {title}{each.reason}")
     if report.cancelled:
         lines.append("Stopped. The unfinished file was not imported.")
     return lines
@@ -157,8 +159,8 @@ def add_backup(parser: argparse.ArgumentParser) -> None:
 def export(args: argparse.Namespace) -> int:
     """Write chats to files, and print their paths."""
     path = paths.expanded(args.json or args.markdown, "The file")
-    one = args.chat is not None and len(args.chat) == 1
-    kind = "json" if args.json else "markdown" if one else "folder"
+    markdown = "markdown" if len(args.chat or ()) == 1 else "folder"
+    kind = "json" if args.json else markdown
     if kind != "folder":
         # The export itself refuses an existing folder.
         _refuse_loss(path, force=args.force)
@@ -167,14 +169,15 @@ def export(args: argparse.Namespace) -> int:
         report = export_chats(
             _report_job(line),
             str(paths.database_path()),
-            str(Path(path).absolute()),
+            str(path.absolute()),
             kind=kind,
             chats=args.chat,
             details=args.details,
             settings=asdict(settings),
             sampling={},
         )
-    print(json.dumps(report["path"], ensure_ascii=False) if not report["path"].isprintable() else report["path"])
+    written = report["path"]
+    print(written if written.isprintable() else json.dumps(written, ensure_ascii=False))
     return 0
 
 

@@ -106,7 +106,7 @@ def advise(facts: Facts) -> list[Advice]:
     required_macos = ".".join(map(str, host.OLDEST_MACOS))
     data = paths.data_dir()
     report = facts.report
-    free = facts.report["memory_available_bytes"]
+    free = report["memory_available_bytes"]
     on_linux_cpu = report["backend"] == "CPU" and not host.MACOS
     checks = [
         (facts.engine_problem, f"MLX does not load: {facts.engine_problem}.", "make setup"),

@@ -101,9 +101,10 @@ def _listed(model: ModelCard) -> dict[str, Any]:
     sizes = model.sizes
     unfinished = model.is_unfinished
     problem = model.problem
-    size = model.disk_bytes
     here = model.disk_bytes
+    size = here
     part = "vision" if model.sees else "drafter"
+    kind = part if model.is_drafter else "model"
     if unfinished:
         size = model.download_bytes
         command = download_command(model.repository, model.revision)
@@ -113,7 +114,7 @@ def _listed(model: ModelCard) -> dict[str, Any]:
         "name": model.name if unfinished else listed_name(model),
         "place": model.origin,
         "path": "" if unfinished else str(model.path),
-        "kind": "" if unfinished else part if model.is_drafter else "model",
+        "kind": "" if unfinished else kind,
         "family": model.family,
         "parameters": sizes.parameters if sizes is not None else None,
         "quantization": model.quantization,
@@ -270,9 +271,11 @@ def suggested(args: argparse.Namespace) -> int:
     rows = []
     for each in suggestions():
         own = each.drafter
-        size = size_text(each.weight_bytes + each.drafter.weight_bytes)
-        pair = each.repository, size, f"with {own.repository}", own.kind, each.licence
-        rows.append((f"{each.memory_gb} GB", *pair, "for images" if each.sees else ""))
+        size = size_text(each.weight_bytes + own.weight_bytes)
+        sees = "for images" if each.sees else ""
+        rows.append(
+            (f"{each.memory_gb} GB", each.repository, size, f"with {own.repository}", own.kind, each.licence, sees)
+        )
     print_result(args, {"models": stored_suggestions()}, table(rows))
     return 0
 
@@ -305,7 +308,7 @@ def download(args: argparse.Namespace) -> int:
             print(f"{text} `{download_command(drafter.repository)}` gets it later.", file=sys.stderr)
             drafter = None
     report = {name: getattr(ended, name) for name in ("repository", "revision", "commit", "folder")}
-    report |= {"drafter": drafter.repository if drafter is not None else ""}
+    report["drafter"] = drafter.repository if drafter is not None else ""
     report |= {"bytes": ended.total_bytes, "fetched_bytes": ended.fetched_bytes, "files_left_out": ended.left_out}
     print_result(args, report, ended.folder)
     return 0

@@ -84,9 +84,9 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         self._printed_at = 0.0
 
     def show_stage(self, progress: LoadProgress) -> None:
-        """Show the stage and its percentage."""
-        percent = "" if progress.fraction is None else f" {progress.fraction:4.0%}"
-        self.show_text(f"{progress.stage}…{percent}" if self._terminal else f"{progress.stage}…", progress.stage)
+        """Show the stage and, on a terminal, its percentage."""
+        percent = "" if progress.fraction is None or not self._terminal else f" {progress.fraction:4.0%}"
+        self.show_text(f"{progress.stage}…{percent}", progress.stage)
 
     def show_text(self, text: str, stage: str) -> None:
         """Show a text instead of the last one; in a file or pipe, only the first text of a stage."""

@@ -235,7 +235,8 @@ def check_entries(entries: list[Path], is_weights: Callable[[Path], bool]) -> No
         ModelError: If one of them is not a regular file, or too large for its kind.
     """
     for path in entries:
-        if path.name in _MAX_BYTES or is_weights(path) or (max_bytes(path) is not None and not path.is_dir()):
+        has_limit = max_bytes(path) is not None and not path.is_dir()
+        if has_limit or path.name in _MAX_BYTES or is_weights(path):
             check_file(path)
         elif path.name == "additional_chat_templates" and path.is_dir():
             check_entries(entries_of(path), lambda _: False)

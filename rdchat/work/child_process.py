@@ -55,8 +55,8 @@ class ChildError(RdchatError):
 
     interrupted = False
 
-    def __init__(self, reason: str, hint: str = "Try again.") -> None:
-        super().__init__(f"This {reason}.", hint)
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"This {reason}.", "Try again.")
         self.reason = reason
 
 
@@ -91,13 +91,13 @@ class Limits:
     """Limits of one request. macOS does not enforce memory limits, so the parent checks.
 
     Attributes:
+        seconds: From the request, or the last progress, to the next progress or the answer; None for no limit.
         memory_bytes: Resident memory in addition to what the child has at the start; None for no limit.
+        cancel_s: Time to stop in good order after cancelling; then the child is killed. None never kills it.
     """
 
-    # From the request, or the last progress, to the next progress or the answer; None for no limit.
     seconds: float | None = None
     memory_bytes: int | None = None
-    # Time to stop in good order after cancelling; then the child is killed. None never kills it.
     cancel_s: float | None = 0.0
 
 
@@ -108,6 +108,8 @@ class Request:
     Attributes:
         job: Gets the progress and the outcome.
         do: Name of the child's call.
+        arguments: Its arguments, as JSON.
+        limits: Its limits.
         read: Converts the answer to the job's result; see `ChildProcess.submit`.
         woken: Wakes the request's thread: set at the outcome, when it is cancelled, and when it is held or goes on.
         sent: Set when it was sent, or ended without being sent: then the next request may be sent.
@@ -529,7 +531,8 @@ class ChildProcess:
     def _start_unless_running(self) -> ChildRun:
         """Return the present run, or start one; the caller has the guard. Raises ChildEndedError."""
         error = self._running.error if self._running is not None else None
-        if not self._restarts and (error is not None or self._closes):
+        has_ended = error is not None or self._closes
+        if has_ended and not self._restarts:
             raise error or ChildClosedError("was ended")
         if self._running is None or error is not None:
             self._forget_end()

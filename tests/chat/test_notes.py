@@ -136,7 +136,7 @@ def test_remember_that_proposes_the_persons_words(question: str, asked: list[str
     assert asked_notes(question) == asked
 
 
-@given(st.text())
+@given(st.text("ab1 -*.\n\t\u2028\0"))
 def test_what_a_model_writes_is_at_most_lines(answer: str) -> None:
     for note in notes_from_model(answer):
         assert note == " ".join(note.split())

@@ -196,8 +196,9 @@ class Writer:
         return self.store.holder_of(self.chat).write(read)
 
 
-def check_kinds(store: ConversationStore, acts: list[tuple[str, int]]) -> None:
-    """Check that both kinds of chats are alike after some acts, and after the temporary one is kept."""
+@settings(max_examples=25)
+@given(some.lists(some.tuples(some.sampled_from(ACTS), some.integers(0, 99)), max_size=20))
+def test_it_is_as_another_chat_also_once_it_is_kept(store: ConversationStore, acts: list[tuple[str, int]]) -> None:
     usual = Writer(store, store.create_conversation("Usual"))
     temporary = Writer(store, store.begin_temporary(NEW_CHAT))
     for act, number in acts:
@@ -208,21 +209,6 @@ def check_kinds(store: ConversationStore, acts: list[tuple[str, int]]) -> None:
     store.end_temporary()
     assert kept.prompt() == usual.prompt()
     assert kept.all() == usual.all()
-
-
-some_acts = given(some.lists(some.tuples(some.sampled_from(ACTS), some.integers(0, 99)), max_size=20))
-
-
-@settings(max_examples=25)
-@some_acts
-def test_it_is_as_another_chat_also_once_it_is_kept(store: ConversationStore, acts: list[tuple[str, int]]) -> None:
-    check_kinds(store, acts)
-
-
-@pytest.mark.slow
-@some_acts
-def test_a_hundred_are_as_other_chats(store: ConversationStore, acts: list[tuple[str, int]]) -> None:
-    check_kinds(store, acts)
 
 
 def test_a_large_sort_stays_in_memory(store: ConversationStore, tmp_path: Path) -> None:

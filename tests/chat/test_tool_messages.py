@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from rdchat.chat.transfer.exporting import as_markdown
 from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role, ToolCall
-from tests.stores import connect_by_hand, old_store, written_by_hand
+from tests.stores import connect_by_hand, written_by_hand
 
 CALLS = (
     ToolCall("files__write", '{"path": "straße.txt", "text": "first\\nsecond 北京"}', "a"),
@@ -70,22 +69,6 @@ def test_the_index_follows_changes_of_calls(store: ConversationStore, path: list
     store.message_trash.delete(path[1].id)
     with closing(connect_by_hand(store.path)) as connection:
         connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
-
-
-def test_a_store_of_version_2_gets_the_columns(tmp_path: Path) -> None:
-    with old_store(tmp_path / "old.db", 2) as old:
-        old.execute("INSERT INTO conversations (id, title, created_at, updated_at) VALUES (1, 'old', 1, 1)")
-        old.execute(
-            "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
-            " VALUES (1, 1, 'user', 'complete', 1, 'a numbat')"
-        )
-    with closing(ConversationStore(tmp_path / "old.db")) as store:
-        assert store.notice is None
-        (message,) = store.messages(1)
-        assert (message.text, message.tool_calls, message.tool_name) == ("a numbat", (), "")
-        assert store.conversations("numbat")
-        store.execute("UPDATE messages SET text = 'a bilby'")
-        assert not store.conversations("numbat")
 
 
 def test_calls_from_before_refusals_were_stored_are_read(store: ConversationStore, path: list[Message]) -> None:

@@ -91,9 +91,8 @@ def test_passages_are_taken_as_far_as_they_fit(console: Console) -> None:
 def test_a_file_stands_before_the_question(tmp_path: Path, console: Console) -> None:
     (tmp_path / "prices.csv").write_text("apples,3\npears,4\n")
     (tmp_path / "old.txt").write_bytes("Größe".encode("latin-1"))
-    files = ["--file", str(tmp_path / "prices.csv"), "--file", str(tmp_path / "old.txt")]
-    assert main(["ask", "How much?", *files, "--max-tokens", "1", "--json", "--seed", "1"]) == 0
-    told = console.printed()
+    files = ["--file", tmp_path / "prices.csv", "--file", tmp_path / "old.txt"]
+    told = console.runs("ask", "How much?", *files, "--max-tokens", "1", "--json", "--seed", "1")
     assert "rdchat: old.txt: It is not UTF-8. rdchat read it as Latin-1 (Windows-1252), which is a guess" in told.err
     plain = ["ask", '<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\n<file name="old.txt">\nGröße\n</file>'
              "\n\nHow much?", "--max-tokens", "1", "--json", "--seed", "1"]  # fmt: skip
@@ -138,7 +137,7 @@ def test_a_model_sees_the_images(console: Console, tmp_path: Path, kind: str) ->
     model = seeing_folder(tmp_path / "model", kind)
     image = str(stored(tmp_path, photo(40, 24)))
     sizes = [
-        console.json(*ASK, "--model", str(model), *images)["stats"]["prompt_tokens"]
+        console.json(*ASK, "--model", model, *images)["stats"]["prompt_tokens"]
         for images in ((), ("--image", image), ("--image", image, "--image", image))
     ]
     assert sizes[0] < sizes[1] < sizes[2]
@@ -151,10 +150,10 @@ def test_refusals_come_before_the_model_is_loaded(
     monkeypatch.setattr(ask, "load_chosen", lambda *_: pytest.fail("loaded"))
     text = tmp_path / "text.png"
     text.write_text("no image")
-    console.refuses([*ASK, "--image", str(tmp_path / "none.png")], "none.png", 1)
-    console.refuses([*ASK, "--image", str(text)], "text.png is damaged, or no PNG", 1)
-    console.refuses([*ASK, *["--image", str(text)] * 21], "A question takes 20 images", 2)
-    console.refuses([*ASK, "--hosts", "a,b", "--image", str(text)], "several Macs run cannot see", 2)
+    console.refuses([*ASK, "--image", tmp_path / "none.png"], "none.png", 1)
+    console.refuses([*ASK, "--image", text], "text.png is damaged, or no PNG", 1)
+    console.refuses([*ASK, *["--image", text] * 21], "A question takes 20 images", 2)
+    console.refuses([*ASK, "--hosts", "a,b", "--image", text], "several Macs run cannot see", 2)
 
 
 def test_a_model_that_does_not_see_is_told_before_it_is_loaded(
@@ -162,7 +161,7 @@ def test_a_model_that_does_not_see_is_told_before_it_is_loaded(
 ) -> None:
     monkeypatch.setattr(ask, "load_chosen", lambda *_: pytest.fail("loaded"))
     image = str(stored(tmp_path, photo()))
-    console.refuses([*ASK, "--model", str(small_model), "--image", image], "cannot see images", 1)
+    console.refuses([*ASK, "--model", small_model, "--image", image], "cannot see images", 1)
     monkeypatch.setattr(paths, "default_model_dir", lambda: small_model)
     console.refuses([*ASK, "--image", image], f"{small_model.name} cannot see images. Choose another.", 1)
 
@@ -172,8 +171,8 @@ def test_a_benchmark_shows_them_with_each_prompt_and_tells_the_time_of_seeing(co
     model = seeing_folder(tmp_path / "model", "qwen3_vl")
     image = str(stored(tmp_path, photo(40, 24)))
     results = tmp_path / "runs.jsonl"
-    bench = ("bench", "--model", str(model), "--image", image, "--modes", "off,lookup", "--max-tokens", "12")
-    report = console.json(*bench, "--trials", "2", "--per-group", "1", "--results", str(results))
+    bench = ("bench", "--model", model, "--image", image, "--modes", "off,lookup", "--max-tokens", "12")
+    report = console.json(*bench, "--trials", "2", "--per-group", "1", "--results", results)
     assert report["complete"]
     off, lookup = report["modes"]
     assert (off["mode"], lookup["mode"]) == ("off", "lookup")
@@ -186,4 +185,4 @@ def test_a_benchmark_shows_them_with_each_prompt_and_tells_the_time_of_seeing(co
     assert all(len([entry for entry in run.statistics.ledger if entry.name == "tower"]) == 1 for run in runs.runs)
     assert "Seeing images took " in bench_table(runs)
     assert "vision tower" in bench_table(runs)
-    console.refuses([*bench, "--image", str(results)], "runs.jsonl is damaged, or no PNG", 1)
+    console.refuses([*bench, "--image", results], "runs.jsonl is damaged, or no PNG", 1)

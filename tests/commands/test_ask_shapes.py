@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.cli import main
 from tests.commands.running import Console
 
 SCHEMA = {
@@ -42,7 +41,7 @@ def test_wrong_options_are_refused(console: Console, options: tuple[str, ...], w
 )
 def test_a_file_that_is_no_schema_is_refused(console: Console, tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "schema.json").write_text(text)
-    console.refuses(["ask", "hi", "--schema", str(tmp_path / "schema.json")], words, 2)
+    console.refuses(["ask", "hi", "--schema", tmp_path / "schema.json"], words, 2)
 
 
 @pytest.mark.slow
@@ -50,17 +49,18 @@ def test_an_answer_fits_the_schema_and_one_that_is_cut_off_is_named(
     default_model: Path, console: Console, tmp_path: Path
 ) -> None:
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
-    asked = ("ask", "Describe Lisbon.", "--schema", str(tmp_path / "schema.json"), "--temperature", "0")
+    asked = ("ask", "Describe Lisbon.", "--schema", tmp_path / "schema.json", "--temperature", "0")
     report = console.json(*asked, "--max-tokens", "48")
     assert report["finish_reason"] == "eos"
     assert json.loads(report["text"]).keys() == {"name", "big"}
-    assert main([*asked, "--max-tokens", "4"]) == 0
-    assert "The answer was cut off, so it does not have the requested format." in console.printed().err
+    assert (
+        "The answer was cut off, so it does not have the requested format."
+        in console.runs(*asked, "--max-tokens", "4").err
+    )
 
 
 @pytest.mark.slow
 def test_an_expression_that_is_none_is_refused(default_model: Path, console: Console) -> None:
-    assert main(["ask", "hi", "--regex", "("]) == 1
-    shown = console.printed()
+    shown = console.runs("ask", "hi", "--regex", "(", status=1)
     assert shown.out.strip() == ""
     assert "The regular expression cannot be used" in shown.err

@@ -1,6 +1,5 @@
 """`rdchat doctor`, as a whole and in parts."""
 
-import json
 import os
 import subprocess
 import sys
@@ -93,18 +92,8 @@ def test_the_variant_of_mlx_is_that_of_its_wheel(
     assert host.mlx_variant() == variant
 
 
-def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rdchat", "doctor", *arguments]
-    return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=120
-    )
-
-
-@pytest.mark.slow
-def test_json_holds_the_facts():
-    done = run_doctor("--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    report = json.loads(done.stdout)
+def test_json_holds_the_facts(console: Console):
+    report = console.json("doctor")
     assert report["version"] == __version__
     assert report["model_path"] is None
     assert report["drafter_path"] is None
@@ -124,13 +113,10 @@ def test_an_installed_model_is_found(default_model: Path, console: Console):
 def test_text_says_what_is_missing(tmp_path: Path):
     """Without a display, g++ or a folder to write to: a file is where the data folder should be."""
     (tmp_path / "file").touch()
-    done = run_doctor(
-        QT_QPA_PLATFORM="",
-        DISPLAY="",
-        WAYLAND_DISPLAY="",
-        PATH=str(tmp_path),
-        RDCHAT_DATA_DIR=str(tmp_path / "file" / "x"),
-    )
+    unset = dict.fromkeys(("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY"), "")
+    environment = os.environ | unset | {"PATH": str(tmp_path), "RDCHAT_DATA_DIR": str(tmp_path / "file" / "x")}
+    command = [sys.executable, "-m", "rdchat", "doctor"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Drafter         none for the default model" in done.stdout
     assert f"Chats cannot be stored in {tmp_path}/file/x." in done.stdout

@@ -47,8 +47,7 @@ def studio(address: str, monkeypatch: pytest.MonkeyPatch, console: Console) -> s
 def test_a_server_is_listed_asked_and_removed(studio: str, console: Console) -> None:
     listed = console.json("models", "remote")["servers"]
     assert listed == [{"name": "studio", "address": studio, "models": [MODEL], "problem": ""}]
-    assert main(["ask", "--model", MODEL, "Hi", "--max-tokens", "9"]) == 0
-    shown = console.printed()
+    shown = console.runs("ask", "--model", MODEL, "Hi", "--max-tokens", "9")
     assert shown.out == "Hello, you!\n"
     assert "tiny/model runs on studio (https://127.0.0.1:" in shown.err
     report = console.json("ask", "--model", MODEL, "Hi")
@@ -83,8 +82,7 @@ def test_an_open_window_keeps_its_settings(studio: str, console: Console, monkey
     kept = json.loads(paths.settings_path().read_text())["remote_servers"]
     assert [each["name"] for each in kept] == ["studio"]
     monkeypatch.setenv("RDCHAT_KEY_STUDIO", "another-key")
-    assert main(["models", "remote"]) == 1
-    assert "refused the key" in console.printed().out
+    assert "refused the key" in console.runs("models", "remote", status=1).out
 
 
 STUDIO = {"ssh": "studio.local", "ips": ["192.168.1.5"]}
@@ -100,8 +98,7 @@ def added_mac(console: Console) -> None:
 def test_macs_are_listed_as_a_host_file_of_mlx(added_mac: None, console: Console) -> None:
     from mlx._distributed_utils.common import Hostfile
 
-    main(["cluster", "add", "attic.local", "--address", "10.0.0.2"])
-    console.printed()
+    console.runs("cluster", "add", "attic.local", "--address", "10.0.0.2")
     main(["cluster", "list", "--json"])
     path = paths.data_dir() / "macs.json"
     path.write_text(console.printed().out)
@@ -113,8 +110,7 @@ def test_macs_are_listed_as_a_host_file_of_mlx(added_mac: None, console: Console
 
 
 def test_another_address_replaces_the_first_and_a_mac_is_removed(added_mac: None, console: Console) -> None:
-    main(["cluster", "add", "studio.local", "--address", "169.254.1.2"])
-    console.printed()
+    console.runs("cluster", "add", "studio.local", "--address", "169.254.1.2")
     assert stored_settings().hosts == (Host("studio.local", ("169.254.1.2",)),)
     assert console.json("cluster", "remove", "studio.local") == {"ssh": "studio.local"}
     assert not stored_settings().hosts
@@ -128,15 +124,12 @@ def test_a_check_reports_each_mac(added_mac: None, monkeypatch: pytest.MonkeyPat
         return FACTS
 
     monkeypatch.setattr(other_computers, "checked", check)
-    main(["cluster", "add", "attic.local", "--address", "10.0.0.2"])
-    console.printed()
-    assert main(["cluster", "check"]) == 1
-    assert console.printed().out.splitlines() == [
+    console.runs("cluster", "add", "attic.local", "--address", "10.0.0.2")
+    assert console.runs("cluster", "check", status=1).out.splitlines() == [
         "studio.local: ready, 12.0 GB of memory free, 0.25 ms and 8 Gbit/s to this Mac",
         "attic.local: ssh cannot reach attic.local: Permission denied.",
     ]
-    main(["cluster", "remove", "attic.local"])
-    console.printed()
+    console.runs("cluster", "remove", "attic.local")
     assert console.json("cluster", "check") == [{"ssh": "studio.local"} | FACTS]
 
 

@@ -26,7 +26,7 @@ def missing(name: str, report: object) -> set[str]:
 
 @pytest.mark.parametrize("mode", ["off", "lookup", "auto"])
 def test_ask(mode: str, small_model: Path, console: Console) -> None:
-    options = ("--model", str(small_model), "--max-tokens", "8", "--temperature", "0", "--mode", mode)
+    options = ("--model", small_model, "--max-tokens", "8", "--temperature", "0", "--mode", mode)
     assert not missing(f"ask {mode}", console.json("ask", "a a a a", *options))
 
 
@@ -35,8 +35,8 @@ def test_bench_and_its_file(small_model: Path, tmp_path: Path, console: Console)
     prompts = tmp_path / "prompts.txt"
     runs = tmp_path / "runs.csv"
     prompts.write_text("a a a a\nb\n")
-    options = ("--model", str(small_model), "--max-tokens", "8", "--temperature", "0", "--prompts", str(prompts))
-    report = console.json("bench", *options, "--modes", "off,lookup", "--trials", "1", "--csv", str(runs))
+    options = ("--model", small_model, "--max-tokens", "8", "--temperature", "0", "--prompts", prompts)
+    report = console.json("bench", *options, "--modes", "off,lookup", "--trials", "1", "--csv", runs)
     assert not missing("bench", report)
     header = runs.read_text().splitlines()[0].split(",")
     assert header[: len(WRITTEN["bench csv"])] == WRITTEN["bench csv"]

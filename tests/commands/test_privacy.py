@@ -86,7 +86,7 @@ def check_closed(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0])
-def test_what_commands_write_is_closed_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_what_commands_write_is_closed_whatever_the_umask(small_model: Path, tmp_path: Path, umask: int) -> None:
     (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
     (tmp_path / "conversations.json").chmod(0o600)
     rdchat(
@@ -96,6 +96,7 @@ def test_what_commands_write_is_closed_whatever_the_umask(tmp_path: Path, umask:
         ("chats", "backup", tmp_path / "b.zip"),
         ("chats", "restore", tmp_path / "b.zip"),
         ("doctor",),
+        ("ask", "Hello", "--model", small_model, "--mode", "off", "--max-tokens", 4),
         umask=umask,
     )
     assert {"conversations.db", "logs"} < set(modes(paths.data_dir()))

@@ -23,11 +23,11 @@ def test_a_report_of_models_holds_no_names_and_no_paths(
     assert cli.main([*arguments, "--models", str(model), str(tmp_path / "none")]) == 0
     with zipfile.ZipFile(out) as file:
         assert file.namelist() == ["report.json"]
-        texts = [file.read(name).decode() for name in file.namelist()]
-    report = json.loads(texts[0])
+        text = file.read("report.json").decode()
+    report = json.loads(text)
     assert report["models"][0]["model"]["architecture"] == "llama"
     assert report["models"][1] == {"failure": "It did not load."}
-    assert not any(word in text for word in (str(tmp_path), str(Path.home()), "Mary") for text in texts)
+    assert not any(word in text for word in (str(tmp_path), str(Path.home()), "Mary"))
     printed = console.printed().out
     assert "Left out: model 2: it did not load" in printed
     assert "Model 1: drafts that it verifies: trees; inputs tried: 3; rows of a tree's branches are off by " in printed
@@ -51,5 +51,4 @@ def test_the_machine_stays_awake_while_it_is_measured(
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path: Path, console: Console) -> None:
-    assert cli.main(["report", "--out", str(tmp_path / "none" / "report.zip")]) == 1
-    assert "cannot be written" in console.printed().err
+    console.refuses(["report", "--out", tmp_path / "none" / "report.zip"], "cannot be written", 1)

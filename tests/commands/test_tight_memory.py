@@ -28,9 +28,8 @@ def test_it_is_refused(
     console: Console,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "prompts.txt").write_text("Hello\n")
     words = "choose a smaller model. --load-anyway tries it anyway."
-    console.refuses([*command, "--model", str(small_model)], words, 1)
+    console.refuses([*command, "--model", small_model], words, 1)
 
 
 def test_it_is_done_where_the_person_says_so(small_model: Path, console: Console) -> None:

@@ -67,7 +67,7 @@ def test_numbers_that_are_wrong_are_refused_before_the_model_is_loaded(
     arguments: list[str], words: str, out: Path, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_, **__: pytest.fail("the model was loaded"))
-    console.refuses(["train-drafter", "--out", str(out), *arguments], words, 2)
+    console.refuses(["train-drafter", "--out", out, *arguments], words, 2)
 
 
 def refused(words: str, out: Path, console: Console, *arguments: str) -> None:

@@ -53,6 +53,10 @@ READERS: dict[str, tuple[Callable[[Path], Any], bytes]] = {
     "weights": (safetensors_file.read_header, _WEIGHTS),
     "samples of weights": (lambda path: list(safetensors_file._samples(path)), _WEIGHTS),
     "wheel": (lambda path: default_model._check_sha256(path, ""), b"wheel"),
+    "image of a question": (
+        lambda path: ask_files.read_images(argparse.Namespace(image=[str(path)], hosts=None, model=None)),
+        b"any",
+    ),
     "card of a drafter": (lambda path: library.figures_of.__wrapped__(str(path.parent)), b"| W4 L5 | 2.0 |"),
 }
 
@@ -63,6 +67,7 @@ def test_a_file_that_becomes_a_pipe_holds_no_reader(
 ) -> None:
     path = tmp_path / "card.md"
     path.write_bytes(content)
+    monkeypatch.setattr(ImageProcess, "check_image", lambda *_call, **_options: ImageFacts(1, 1, "PNG"))
     opened = swap_at_opening(path, monkeypatch)
     with suppress(RdchatError, OSError):
         read(path)
@@ -91,16 +96,3 @@ def swap_at_opening(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     for module in (io, builtins):
         monkeypatch.setattr(module, "open", open_file)
     return flags_of_openings
-
-
-def test_an_image_of_the_command_line_that_becomes_a_pipe_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.png"
-    path.write_bytes(b"any")
-    monkeypatch.setattr(ImageProcess, "check_image", lambda *_call, **_options: ImageFacts(1, 1, "PNG"))
-    opened = swap_at_opening(path, monkeypatch)
-    options = argparse.Namespace(image=[str(path)], hosts=None, model=None)
-    with pytest.raises(RdchatError, match=r"a\.png cannot be read"):
-        ask_files.read_images(options)
-    assert opened

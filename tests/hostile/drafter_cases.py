@@ -1,6 +1,6 @@
 """Cases of drafters: named ones, and ones in the person's own folder while another model is used."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,17 +68,23 @@ def _compared(*draft: str, options: Sequence[str], **more: Any) -> Call:
     return ask(model, *draft, *asked, plain=ask(model, "--mode", "off", *asked).arguments, **more)
 
 
-def _own(harm: Harm, arguments: Callable[[], Call], folder: Path) -> Call:
-    """Put it into the person's own folder, bound to a model that is not asked for; that must then work as ever."""
+def _own(harm: Harm, folder: Path) -> Call:
+    """Put it into the person's own folder, bound to a model that is not asked for."""
     drafters = folder / "data" / "drafters"
     drafters.mkdir(parents=True)
     harm(copy_of("drafter", drafters))
-    call = arguments()
-    return Call(call.arguments, model=call.model, data=folder / "data", statuses=(0,))
+    return _ask_another(folder)
 
 
-def _ask_another() -> Call:
-    return ask(samples() / "gemma3")
+def _own_file(folder: Path) -> Call:
+    (folder / "data").mkdir()
+    (folder / "data" / "drafters").write_text("no folder")
+    return _ask_another(folder)
+
+
+def _ask_another(folder: Path) -> Call:
+    """Return the call that asks a model with the person's own folder of drafters; it must work as ever."""
+    return ask(samples() / "gemma3", data=folder / "data", statuses=(0,))
 
 
 def drafter_cases() -> Iterator[Case]:
@@ -99,13 +105,5 @@ def drafter_cases() -> Iterator[Case]:
             yield Case(Kind.DRAFTERS, f"draft model: {name}, beside {dtype}", partial(_draft_model, harm, options))
     own = [name for name in HARMS if name.startswith(tuple(ODD_FILES)) or "config" in name or "deeply" in name]
     for name in own:
-        yield Case(Kind.DRAFTERS, f"{name}, of one's own", partial(_own, HARMS[name], _ask_another))
-    for name in own[::5]:
-        yield Case(Kind.DRAFTERS, f"{name}, looked at by doctor", partial(_own, HARMS[name], lambda: Call(("doctor",))))
-
-    def own_file(folder: Path) -> Call:
-        (folder / "data").mkdir()
-        (folder / "data" / "drafters").write_text("no folder")
-        return Call(_ask_another().arguments, data=folder / "data", statuses=(0,))
-
-    yield Case(Kind.DRAFTERS, "a file as one's own folder of drafters", own_file)
+        yield Case(Kind.DRAFTERS, f"{name}, of one's own", partial(_own, HARMS[name]))
+    yield Case(Kind.DRAFTERS, "a file as one's own folder of drafters", _own_file)

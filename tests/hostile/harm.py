@@ -42,9 +42,9 @@ def cut(path: Path, seed: int) -> None:
     os.truncate(path, random.Random(seed).randrange(path.stat().st_size))
 
 
-def with_flips(name: str, seed: int, count: int = 8, within: int | None = None) -> Harm:
+def with_flips(name: str, seed: int, within: int | None = None) -> Harm:
     """Change some bytes of a file of a folder; see `flipped`."""
-    return lambda folder: flipped(folder / name, seed, count, within)
+    return lambda folder: flipped(folder / name, seed, within=within)
 
 
 def with_cut(name: str, seed: int) -> Harm:
@@ -62,10 +62,10 @@ def read_safetensors(path: Path) -> tuple[Json, bytes]:
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
-def write_safetensors(path: Path, header: Mapping[str, Any] | str, body: bytes, length: int | None = None) -> None:
-    """Write a file whose header claims whatever it claims; `length` is what it says of the header's own length."""
+def write_safetensors(path: Path, header: Mapping[str, Any] | str, body: bytes) -> None:
+    """Write a file whose header claims whatever it claims."""
     text = (header if isinstance(header, str) else json.dumps(header)).encode()
-    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + body)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
 def _half(value: float) -> bytes:

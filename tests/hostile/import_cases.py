@@ -1,6 +1,5 @@
 """Cases of files that are imported: huge ones, which must stay within memory and time, and damaged ones."""
 
-import gzip
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -32,20 +31,16 @@ def import_cases() -> Iterator[Case]:
         parts = partial(within, head, unit, end, _SIZE)
         yield _case(name, "conversations.json", parts)
         yield _case(f"{name}, in an archive", "export.zip", parts)
-        yield _case(f"{name}, in the only chat", "conversations.json", partial(_alone, parts))
     yield _case("a hundred million empty chats", "conversations.json", partial(_many, b"{}"))
     yield _case("a hundred million chats without messages", "conversations.json", partial(_many, b'{"mapping":{}}'))
     yield _case("blanks", "conversations.json", lambda: [b" " * (_SIZE // 16)] * 16)
     yield _case("blanks behind the list", "conversations.json", lambda: [b"[", good("a"), b"]", b" " * _SIZE])
-    yield _case("brackets", "conversations.json", lambda: [b"[" * (_SIZE // 16)] * 16)
     yield _case("ours without an end", "ours.json", lambda: [_OURS[:-4], b" " * _SIZE])
     yield _case("ours behind a long head", "ours.json", lambda: [b'{"a": "', b"a" * _SIZE, b'",', _OURS[1:]])
     for name, data in _SAMPLES.items():
         for seed in _SEEDS:
             yield _case(f"{name} with bytes changed ({seed})", name, partial(_changed, data, seed))
-            yield _case(f"{name} cut short ({seed})", name, partial(_cut, data, seed))
             yield _case(f"an archive of {name} with bytes changed ({seed})", name, partial(_changed, data, seed), seed)
-        yield _case(f"{name} as gzip", name, lambda data=data: [gzip.compress(data)])
     yield Case(Kind.IMPORTS, "a thread of Jan with a huge line", _jan)
 
 
@@ -69,14 +64,6 @@ def _imported(path: Path) -> Call:
     return Call(arguments, statuses=(0, 1), told=True, memory_bytes=_MEMORY_BYTES)
 
 
-def _alone(parts: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
-    """Yield the huge chat without a list around it."""
-    chunks = iter(parts())
-    next(chunks)
-    yield b'{"title": "Huge", "mapping": {"a": '
-    yield from chunks
-
-
 def _many(chat: bytes) -> Iterator[bytes]:
     yield b"[" + good("First")
     block = (b"," + chat) * 100_000
@@ -91,10 +78,6 @@ def _changed(data: bytes, seed: int) -> list[bytes]:
     for _ in range(1 + seed % 4):
         harmed[chance.randrange(len(harmed))] = chance.choice(b'"\\{}[],:\0\xff5e')
     return [bytes(harmed)]
-
-
-def _cut(data: bytes, seed: int) -> list[bytes]:
-    return [data[: random.Random(seed).randrange(len(data))]]
 
 
 def _jan(folder: Path) -> Call:

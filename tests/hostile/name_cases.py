@@ -1,49 +1,46 @@
 """Cases of names that are not text: on Linux a file name may be any bytes."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from rdchat import host
-from tests.hostile.case import Call, Case, Kind
-from tests.hostile.samples import samples
+from tests.hostile.case import Call, Case, Kind, ask
+from tests.hostile.samples import copy_of, samples
 from tests.hostile.store_cases import good_store
 
 _ODD = "odd\u202e" if host.MACOS else os.fsdecode(b"odd\xff")  # names are text there
-_SHORT = ("--max-tokens", "2", "--temperature", "0", "Hello")
 
 
 def _asked_with_a_file(folder: Path) -> Call:
     path = folder / f"{_ODD}.txt"
     path.write_text("Hi")
-    model = str(samples() / "model")
-    return Call(("ask", "--model", model, "--json", "--file", str(path), *_SHORT), statuses=(0,))
+    return ask(samples() / "model", "--json", "--file", str(path), statuses=(0,))
 
 
 def _model_folder(folder: Path) -> Call:
-    shutil.copytree(samples() / "model", folder / _ODD)
-    return Call(("ask", "--model", str(folder / _ODD), *_SHORT), statuses=(1,), words="not UTF-8 text")
+    return ask(copy_of("model", folder).rename(folder / _ODD), statuses=(1,), words="not UTF-8 text")
+
+
+def _drafted(drafter: Path, mode: str, **more: object) -> Call:
+    return ask(samples() / "model", "--mode", mode, "--drafter", str(drafter), **more)
 
 
 def _drafter_folder(folder: Path) -> Call:
-    shutil.copytree(samples() / "drafter", folder / _ODD)
-    drafting = ("--mode", "drafter", "--drafter", str(folder / _ODD))
-    return Call(("ask", "--model", str(samples() / "model"), *drafting, *_SHORT), words="not UTF-8 text")
+    return _drafted(copy_of("drafter", folder).rename(folder / _ODD), "drafter", words="not UTF-8 text")
 
 
 def _file_in_a_drafter(folder: Path) -> Call:
-    shutil.copytree(samples() / "drafter", folder / "drafter")
-    (folder / "drafter" / _ODD).write_text("Hi")
-    drafting = ("--mode", "auto", "--drafter", str(folder / "drafter"))
-    return Call(("ask", "--model", str(samples() / "model"), *drafting, *_SHORT), statuses=(0,))
+    drafter = copy_of("drafter", folder)
+    (drafter / _ODD).write_text("Hi")
+    return _drafted(drafter, "auto", statuses=(0,))
 
 
 def _file_in_a_model(folder: Path) -> Call:
-    shutil.copytree(samples() / "model", folder / "model")
-    (folder / "model" / f"{_ODD}.txt").write_text("Hi")
-    return Call(("ask", "--model", str(folder / "model"), *_SHORT), statuses=(0,))
+    model = copy_of("model", folder)
+    (model / f"{_ODD}.txt").write_text("Hi")
+    return ask(model, statuses=(0,))
 
 
 def _chats(arguments: tuple[str, ...], folder: Path) -> Call:

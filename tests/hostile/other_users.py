@@ -1,16 +1,14 @@
-"""What another user of the machine could try: to read, to plant a socket, to have code run. Needs root."""
+"""What another user of the machine could try: to plant a socket, to have code run. Needs root."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
-from tests.chat.transfer.huge_chats import good
 from tests.hostile.command_runner import environment_of, fresh
 from tests.hostile.samples import BUILD, samples
-from tests.users import OTHER_USER, folder_for_all, modes
+from tests.users import OTHER_USER, folder_for_all
 
 _PATIENCE_S = 60.0
 _PLANTED = '#include <cstdio>\n__attribute__((constructor)) static void run() { fopen(MARK, "w"); }\n'
@@ -18,33 +16,12 @@ _PLANTED = '#include <cstdio>\n__attribute__((constructor)) static void run() { 
 type _Faults = list[str]
 
 
-def _rdchat(place: Path, *arguments: object, umask: int = 0o022, **more: str) -> "subprocess.CompletedProcess[str]":
+def _rdchat(place: Path, *arguments: object, **more: str) -> "subprocess.CompletedProcess[str]":
     environment = environment_of(place / "audit") | {
         "RDCHAT_DATA_DIR": str(place / "data"), "RDCHAT_CACHE_DIR": str(place / "cache"), "TMPDIR": "", **more,
     }  # fmt: skip
     command = [sys.executable, "-m", "rdchat", *map(str, arguments)]
-    return subprocess.run(
-        command, env=environment, umask=umask, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
-    )
-
-
-def _reads(umask: int) -> _Faults:
-    with folder_for_all(0o700) as place:
-        (place / "conversations.json").write_bytes(b"[" + good("A secret") + b"]")
-        (place / "conversations.json").chmod(0o600)
-        for arguments in (
-            ("chats", "import", place / "conversations.json"),
-            ("chats", "export", "--json", place / "chats.json"),
-            ("chats", "export", "--markdown", place / "chats"),
-            ("chats", "backup", place / "b.zip"),
-            ("ask", "--model", samples() / "model", "--max-tokens", 4, "--temperature", 0, "Hello"),
-        ):
-            done = _rdchat(place, *arguments, umask=umask)
-            if done.returncode:
-                return [f"{arguments[:2]}: {done.stderr.strip()[:200]}"]
-        # the hook that watches processes of the corpus writes its own file
-        found = {name: mode for name, mode in modes(place).items() if int(mode, 8) & 0o077 and name != "audit"}
-    return [f"open to others: {name} {mode}" for name, mode in found.items()]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
 
 
 def _planted_socket() -> _Faults:
@@ -91,7 +68,6 @@ def _planted_kernel() -> _Faults:
 
 
 CASES: Mapping[str, Callable[[], _Faults]] = {
-    **{f"reads what a person with umask {umask:03o} said": partial(_reads, umask) for umask in (0o022, 0o002, 0)},
     "a folder for the socket that was planted": _planted_socket,
     "a kernel of MLX's that was planted": _planted_kernel,
 }

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.hostile.case import Call, Case, Kind, ask
 from tests.hostile.data import as_bytes, expanded, read
@@ -12,15 +13,18 @@ from tests.hostile.samples import samples
 _MB = 1_000_000
 
 
+def _from_path(path: object, **more: Any) -> Call:
+    call = ask(samples() / "model", "--prompt-file", str(path))
+    return Call(call.arguments[:-1], **more)
+
+
 def _from_file(content: object, folder: Path) -> Call:
     (folder / "prompt").write_bytes(as_bytes(expanded(content)))
-    call = ask(samples() / "model", "--prompt-file", str(folder / "prompt"))
-    return Call(call.arguments[:-1])
+    return _from_path(folder / "prompt")
 
 
 def _from_stdin(content: object, _folder: Path) -> Call:
-    call = ask(samples() / "model", "--prompt-file", "-")
-    return Call(call.arguments[:-1], stdin=as_bytes(expanded(content)))
+    return _from_path("-", stdin=as_bytes(expanded(content)))
 
 
 def _as_argument(text: str, _folder: Path) -> Call:
@@ -33,8 +37,7 @@ def _with_option(option: str, text: str, _folder: Path) -> Call:
 
 def _odd_file(what: str, folder: Path) -> Call:
     ODD_FILES[what](folder / "prompt")
-    call = ask(samples() / "model", "--prompt-file", str(folder / "prompt"))
-    return Call(call.arguments[:-1])
+    return _from_path(folder / "prompt")
 
 
 def prompt_cases() -> Iterator[Case]:

@@ -75,10 +75,4 @@ def test_another_user_of_the_machine_reads_and_plants_nothing(name: str) -> None
 
 
 def test_the_corpus_is_as_large_as_is_promised() -> None:
-    found = cases()
-    assert len({case.id for case in found}) == len(found)
-    least = {
-        Kind.FOLDERS: 150, Kind.DRAFTERS: 40, Kind.TEMPLATES: 50, Kind.STORES: 30, Kind.PROMPTS: 20,
-        Kind.MARKDOWN: 20, Kind.LABELS: 20, Kind.ARGUMENTS: 30, Kind.HUB: 50, Kind.IMPORTS: 50,
-    }  # fmt: skip
-    assert all(sum(case.kind is kind for case in found) >= count for kind, count in least.items())
+    assert len({case.id for case in cases()}) == len(cases()) > 1000

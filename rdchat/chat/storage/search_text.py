@@ -96,22 +96,11 @@ class WordMatcher:
         return bool(self) and all(phrase in indexed for phrase in self._phrases)
 
     def spans(self, text: str, limit: int = 1000) -> list[tuple[int, int]]:
-        """Return start and end of the words in the text, at most `limit`.
-
-        They are found in `index_text`. Two steps lead from a sign of that back to the text: each word is one of the
-        plain text, and each sign of the plain text comes from a letter of the text.
-        """
+        """Return start and end of the words in the text, at most `limit`. They are found in `index_text`."""
         indexed = index_text(text)
         if not self or not self._any.search(indexed):
             return []
-        # For each sign of `_plain(text)`, start and end of its letter in the text.
-        letters = list(pairwise(range(len(text) + 1)))
-        if not text.isascii():
-            letters = [(begin, end) for begin, end in _letters(text) for _ in _folded(text[begin:end])]
-        # The same for each sign of `indexed`, at the same index. It has a blank before each word, whose letter is not
-        # used.
-        words = _WORD.finditer(_plain(text))
-        origins = [letters[position] for word in words for position in range(word.start() - 1, word.end())]
+        origins = _origins(text)
         spans: list[tuple[int, int]] = []
         for match in self._any.finditer(indexed):
             # A match begins with a blank.
@@ -123,6 +112,22 @@ class WordMatcher:
             if len(spans) >= limit:
                 break
         return spans
+
+
+def _origins(text: str) -> list[tuple[int, int]]:
+    """Return start and end of the letter in a text from which each sign of its `index_text` comes, at the same index.
+
+    Two steps lead back: each word of the index is one of the plain text, and each sign of the plain text comes from a
+    letter of the text. The blank before each word has no letter; the one at its place is not used.
+
+    >>> index_text("né"), _origins("né")
+    (' ne ', [(1, 2), (0, 1), (1, 2)])
+    """
+    letters = list(pairwise(range(len(text) + 1)))
+    if not text.isascii():
+        letters = [(begin, end) for begin, end in _letters(text) for _ in _folded(text[begin:end])]
+    words = _WORD.finditer(_plain(text))
+    return [letters[position] for word in words for position in range(word.start() - 1, word.end())]
 
 
 def _plain(text: str) -> str:

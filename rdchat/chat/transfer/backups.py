@@ -82,6 +82,9 @@ class BackupFacts:
     """Facts about a backup.
 
     Attributes:
+        path: The file.
+        chats: Number of its chats, without the Trash.
+        messages: Number of their messages.
         made_at: Seconds since the epoch; None if unknown.
         settings: Whether it has settings too.
         bytes: Size of the file.

@@ -230,7 +230,7 @@ def _lm_studio_chat(chat: ForeignChat, chat_fields: Json) -> FullChat:
             chat.count_rest(message)
     created = date(chat_fields.get("createdAt"))
     last = [date(chat_fields.pop(each, None)) for each in ("userLastMessagedAt", "assistantLastMessagedAt")]
-    chat_fields["updated"] = max((each for each in last if each), default=created)
+    chat_fields["updated"] = max(filter(None, last), default=created)
     sampling = take_sampling(settings)
     chat.count_rest(settings)
     chat.leave_out(chat_fields, _LEFT_OUT)
@@ -255,15 +255,15 @@ def _add_versions(chat: ForeignChat, entry: Json, parent: int | None) -> int | N
             else:
                 text = chat.text_of(version.pop("content", None), "")
                 facts = {}
+            assert role is not None
+            has_content = text.strip() or chat.files
             if role is Role.SYSTEM:
                 chat.add_system(text, is_first=not chat.messages)
-                continue
-            assert role is not None
-            if role is Role.ASSISTANT and not text.strip() and not chat.files:
-                continue
-            late = _LATE if number == selected_version else 0
-            last_added = chat.add_message(role, text, parent, activated=len(chat.messages) + late, **facts)
-            selected = last_added if number == selected_version else selected
+            elif role is Role.USER or has_content:
+                is_selected = number == selected_version
+                activated = len(chat.messages) + (_LATE if is_selected else 0)
+                last_added = chat.add_message(role, text, parent, activated=activated, **facts)
+                selected = last_added if is_selected else selected
     return last_added if selected is None else selected
 
 

@@ -68,6 +68,7 @@ class PartialChat:
     """A chat that was imported without some of its parts.
 
     Attributes:
+        title: Its title.
         parts: The parts that were left out: `2 images, 1 tool call`.
     """
 
@@ -100,6 +101,11 @@ class FileReport:
     already_here: list[str] = field(default_factory=list)
     not_taken: list[SkippedChat] = field(default_factory=list)
     problem: str = ""
+
+    @property
+    def skipped(self) -> list[SkippedChat]:
+        """The chats that were not imported, or the file itself if it could not be read."""
+        return [SkippedChat(self.file, self.problem)] if self.problem else self.not_taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +140,7 @@ class ImportReport:
     @property
     def not_taken(self) -> tuple[SkippedChat, ...]:
         """Chats and files that were not imported."""
-        return tuple(
-            each
-            for file in self.files
-            for each in (*file.not_taken, *((SkippedChat(file.file, file.problem),) if file.problem else ()))
-        )
+        return tuple(each for file in self.files for each in file.skipped)
 
     @property
     def without(self) -> tuple[PartialChat, ...]:
@@ -332,18 +334,13 @@ def _find_or_create_path(connection: sqlite3.Connection, names: Sequence[str]) -
     """Return the id of the innermost of some folders, each inside the one before it; missing ones are created."""
     parent: int | None = None
     for name in names:
-        parent = _find_or_create_folder(connection, name, parent)
+        tidy = text_column(tidy_title(name)) or NEW_FOLDER
+        sql = "SELECT id FROM folders WHERE name = ? AND parent_id IS ? AND deleted_at IS NULL"
+        if (row := connection.execute(sql, (tidy, parent)).fetchone()) is None:
+            sql = "INSERT INTO folders (parent_id, name, created_at) VALUES (?, ?, ?) RETURNING id"
+            row = connection.execute(sql, (parent, tidy, time.time())).fetchone()
+        parent = int(row[0])
     return parent
-
-
-def _find_or_create_folder(connection: sqlite3.Connection, name: str, parent: int | None) -> int:
-    """Return the id of the folder with a name inside another one, or at the top; created if missing."""
-    tidy = text_column(tidy_title(name)) or NEW_FOLDER
-    sql = "SELECT id FROM folders WHERE name = ? AND parent_id IS ? AND deleted_at IS NULL"
-    if (row := connection.execute(sql, (tidy, parent)).fetchone()) is None:
-        sql = "INSERT INTO folders (parent_id, name, created_at) VALUES (?, ?, ?) RETURNING id"
-        row = connection.execute(sql, (parent, tidy, time.time())).fetchone()
-    return int(row[0])
 
 
 class KnownChats:

@@ -92,8 +92,8 @@ def as_markdown(
         parts.append("\n\n".join(["## Files of the project", *listed]))
     path = _display_path(chat.messages)
     # The last message on the path that hides those before it from the model.
-    hides = lambda message: message.context_cut is not None and not message.context_cut.shortens  # noqa: E731
-    cut = next(filter(hides, reversed(path)), None)
+    hiding = (message for message in reversed(path) if message.context_cut and not message.context_cut.shortens)
+    cut = next(hiding, None)
     families = defaultdict[Family, list[int]](list)
     for message in chat.messages:
         families[message.parent_id, message.role].append(message.id)
@@ -375,8 +375,7 @@ def _write_folder(folder: Path, chats: Iterator[FullChat], text_of: TextOf) -> N
 
 def file_name(title: str, ending: str) -> str:
     """Return a file name for a chat that every file system accepts: `A title.md`."""
-    name = " ".join(_NOT_IN_NAMES.sub(" ", text_column(title)).split()).strip(" .")
-    name = name[: _LONGEST_NAME * 2]
+    name = " ".join(_NOT_IN_NAMES.sub(" ", text_column(title)).split()).strip(" .")[: _LONGEST_NAME * 2]
     while len(name.encode()) > _LONGEST_NAME * 2:
         name = name[:-1]
     return f"{name[:_LONGEST_NAME].rstrip(' .') or 'Chat'}{ending}"

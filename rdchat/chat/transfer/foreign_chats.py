@@ -137,7 +137,8 @@ def take_sampling(data: Json) -> Json:
     sampling: Json = {}
     for theirs, ours in _SAMPLING.items():
         value = data.pop(theirs, None)
-        sampling[ours] = value if sampling.get(ours) is None else sampling[ours]
+        if sampling.get(ours) is None:
+            sampling[ours] = value
     return sampling
 
 
@@ -180,6 +181,8 @@ class ForeignChat:
     """A chat of another program while it is read.
 
     Attributes:
+        messages: The messages so far; the id of each is its index.
+        system_prompt: The chat's own; empty without one.
         without: Parts that are left out.
         damage: The first error that `skip_damaged` caught.
         find: Finds images of the export.
@@ -344,7 +347,8 @@ class ForeignChat:
         called = _PARTS.get(file_kind if isinstance(file_kind, str) else kind)
         if called is None and any(not key.lower().endswith(_NOT_WORDS) for key, _ in texts_in(part)):
             called = "attachment" if "fileType" in part else "other part"
-        if left_out := self._take_image(part) if called == "image" else called:
+        left_out = self._take_image(part) if called == "image" else called
+        if left_out:
             self.without[left_out] += 1
             part.clear()
         self.count_rest(part)

@@ -72,6 +72,10 @@ class _Node:
 
     Attributes:
         parent: The name of the message above; None if none is named.
+        role: None for one that is left out.
+        text: Its text with its thoughts.
+        files: Its images.
+        facts: Further fields of our `Message`, such as its date.
     """
 
     parent: str | None = None
@@ -121,8 +125,8 @@ class MessageTree:
             listed = items(entries, "Its list of messages")
             named = [(each.get(self.own) if isinstance(each, dict) else None, each) for each in listed]
         for key, each in named:
-            is_own = isinstance(key, str) and key and key not in self._nodes
-            self._nodes[key if is_own else len(self._nodes)] = self._read(each)
+            has_own_name = isinstance(key, str) and key and key not in self._nodes
+            self._nodes[key if has_own_name else len(self._nodes)] = self._read(each)
         self._add_all()
         current_index = self._indices.get(current) if isinstance(current, str) else None
         messages = self.chat.messages
@@ -187,18 +191,23 @@ class MessageTree:
         return path[:end], None
 
     def _above(self, node: _Node, is_list: bool) -> int | None:
-        """Return the index of the message above one whose parent is not in the file; `is_list`: no parent is.
+        """Return the index of the message above one whose parent is not in the file.
 
-        - In a plain list, and for a message that is left out, it is the last message.
-        - So it is for a message that names no parent, if it is a reply, or if the chat's first message names one.
-        - Else the first message with a missing parent, or with none, follows the last message. Others with the same
-          parent are its alternatives. So the first messages of a chat are alternatives.
+        The messages here are questions Q and replies A, in the order of the file, with their parents:
+        - Q1 of none, A1 of none, Q2 of none: the reply A1 follows Q1, and Q2 is an alternative of Q1.
+        - Q1 of a missing X, Q2 of X, A1 of none: Q2 is an alternative of Q1, as their parent is the same. A1 follows
+          the last message, and so would a question of none: the chat did not begin with one.
+
+        Args:
+            node: The message. One that is left out stands below the last message.
+            is_list: Whether no message names a parent in the file, so that each follows the one before it.
         """
         last = len(self.chat.messages) - 1 if self.chat.messages else None
-        if is_list or node.role is None:
+        is_alternative = None in self._missing and node.role is not Role.ASSISTANT
+        goes_on = node.parent is None and last is not None and not is_alternative
+        if is_list or node.role is None or goes_on:
             return last
-        if node.parent is None and last is not None and (None not in self._missing or node.role is Role.ASSISTANT):
-            return last
+        # The first message with this parent follows the last message; its alternatives get the same place.
         return self._missing.setdefault(node.parent, last)
 
     def _add(self, node: _Node, above: int | None) -> int | None:
@@ -207,15 +216,16 @@ class MessageTree:
         if node.role is Role.SYSTEM:
             chat.add_system(node.text, is_first=above is None)
             return above
-        # An empty message of the person is kept between replies, so that turns alternate.
         has_content = node.text.strip() or node.files or "error" in node.facts
-        if node.role is None or not (has_content or (node.role is Role.USER and above is not None)):
+        # An empty message of the person is kept between replies, so that turns alternate.
+        separates_replies = node.role is Role.USER and above is not None
+        if node.role is None or not (has_content or separates_replies):
             return above
-        if self.joins and above is not None and node.role is Role.ASSISTANT and self._siblings[node.parent] < 2:
+        is_only_one = self._siblings[node.parent] < 2
+        if self.joins and above is not None and is_only_one:
             reply = chat.messages[above]
-            if reply.role is node.role:
-                model = node.facts.get("model") or reply.model
-                chat.messages[above] = replace(reply, model=model)
+            if reply.role is node.role is Role.ASSISTANT:
+                chat.messages[above] = replace(reply, model=node.facts.get("model") or reply.model)
                 self._texts[above].append(node.text)
                 self._files[above] += node.files
                 return above

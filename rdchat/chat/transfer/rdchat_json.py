@@ -137,9 +137,8 @@ def _is_entry(file: AttachedFile) -> bool:
 
 def read_entry(data: Any) -> FullChat | Image:
     """Return an entry of the list: a chat, as `read` does, or an image; raises as `read` does."""
-    if not isinstance(data, dict) or "image" not in data or "messages" in data:
-        return read(data)
-    return read_image(data)
+    is_image = isinstance(data, dict) and "image" in data and "messages" not in data
+    return read_image(data) if is_image else read(data)
 
 
 def read_image(data: Json) -> Image:
@@ -155,20 +154,7 @@ def read(data: Any) -> FullChat:
     """
     fields = dict(mapping(data, "The chat"))
     chat = ForeignChat()
-    prompt, sampling, thinking = (fields.get(each) for each in ("system_prompt", "sampling", "thinking"))
-    conversation = Conversation(
-        0,
-        chat.take_text(fields, "title"),
-        date(fields.get("created_at")),
-        date(fields.get("updated_at")),
-        None if prompt is None else chat.take_text(fields, "system_prompt"),
-        from_plain(SamplingParams(), sampling)[0] if isinstance(sampling, dict) else None,
-        pinned_at=0.0 if fields.get("pinned") is True else None,
-        archived=fields.get("archived") is True,
-        answer_shape=shape_from(fields.get("answer_shape")),
-        thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in ThinkingChoice else None,
-        own=from_plain(OwnOptions(), chat.inner(fields, "own"))[0].portable,
-    )
+    conversation = _conversation(chat, fields)
     names: list[str] = []
     with chat.skip_damaged("folder"):
         names += [string(each, "Its folder") for each in items(fields.get("folder"), "Its folder")]
@@ -197,12 +183,31 @@ def read(data: Any) -> FullChat:
     return FullChat(conversation, chat.take_messages(), traces, chat.texts, folder, is_project, chat.without)
 
 
+def _conversation(chat: ForeignChat, fields: Json) -> Conversation:
+    """Return a chat's title, dates and options."""
+    prompt, sampling, thinking = (fields.get(each) for each in ("system_prompt", "sampling", "thinking"))
+    return Conversation(
+        0,
+        chat.take_text(fields, "title"),
+        date(fields.get("created_at")),
+        date(fields.get("updated_at")),
+        None if prompt is None else chat.take_text(fields, "system_prompt"),
+        from_plain(SamplingParams(), sampling)[0] if isinstance(sampling, dict) else None,
+        pinned_at=0.0 if fields.get("pinned") is True else None,
+        archived=fields.get("archived") is True,
+        answer_shape=shape_from(fields.get("answer_shape")),
+        thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in ThinkingChoice else None,
+        own=from_plain(OwnOptions(), chat.inner(fields, "own"))[0].portable,
+    )
+
+
 def _above(chat: ForeignChat, data: Json, ids: list[int | None], last: int | None) -> int | None:
     """Return the index of the message above one: that of its parent, or of the last message if that is damaged."""
     parent = data.get("parent", "")
     if type(parent) is int and 0 <= parent < len(ids) - 1:
         return ids[parent]
-    if parent is None and (last is None or data.get("role") == Role.USER):
+    may_be_first = last is None or data.get("role") == Role.USER
+    if parent is None and may_be_first:
         return None
     chat.without["damaged part"] += 1
     return last

@@ -36,6 +36,7 @@ _FILE_ID = re.compile(r"file[-_][0-9A-Za-z]+")
 # LM Studio's folder of images, beside that of its chats.
 _USER_FILES = "user-files"
 _SPACE = re.compile(r"\s*")
+_DECODER = json.JSONDecoder()
 
 
 class UnreadableFileError(StorageError):
@@ -50,6 +51,7 @@ class SourceFile:
         name: Name of the file; in an archive with its path.
         path: The file on disk, or the archive.
         size: In bytes, as far as known before reading.
+        open: Opens it for reading.
         sibling: Returns the file of another name in the same folder.
         find: Returns the file of an image in the same export, by ChatGPT's or LM Studio's name for it.
     """
@@ -64,8 +66,8 @@ class SourceFile:
     def image(self, pointer: str) -> bytes | None:
         """Return the data of an image by a chat's name for it, such as `sediment://file_1`; None if it is not there."""
         with suppress(UnreadableFileError):
-            result = self.find(pointer.rpartition("/")[2])
-            return None if result is None else result.read_content()
+            if (file := self.find(pointer.rpartition("/")[2])) is not None:
+                return file.read_content()
         return None
 
     def read_content(self) -> bytes:
@@ -87,6 +89,9 @@ class SourceFile:
     def list_values(self, start: int, end: str) -> Iterator[tuple[float, Any]]:
         """Yield the values of a list, each with the share of the file before it.
 
+        In the file `{"chats": [{"a": 1}, 23]}` the list begins at 11, and `end` is `{"chats": [`. A value is complete
+        once the sign behind it was read: `2` may be the beginning of `23`.
+
         Args:
             start: Offset after the list's opening bracket, in characters.
             end: JSON to which the closing bracket and what follows in the file are added, to check that the file ends
@@ -95,39 +100,34 @@ class SourceFile:
         Raises:
             UnreadableFileError: If it cannot be read, is not complete JSON, or a value is too large.
         """
-        decoder = json.JSONDecoder()
-        # The part of the file in memory, from the value on that is read next; `at` is the offset in it, and `before`
-        # the number of characters before it in the file.
+        # The part of the file in memory, the offset in it of the value that is read next, and the number of characters
+        # before the part in the file.
         text = ""
         at = 0
         before = start
-        # The sign before the value: the list's bracket, or a comma; another sign ends the list.
+        # The sign before that value: the list's bracket, or a comma; another sign ends the list.
         mark = "["
         with self._text() as file, _json_errors(self.name):
             file.read(start)
             while mark in ("[", ","):
                 at = _after_space(text, at)
+                value, after = _value_at(text, at)
                 if mark == "[" and text.startswith("]", at):
-                    at = at + 1
+                    # The list is empty.
                     mark = "]"
-                    break
-                try:
-                    value, after = decoder.raw_decode(text, at)
-                    after = _after_space(text, after)
-                except json.JSONDecodeError:
-                    after = len(text)
-                if after < len(text):
+                    at += 1
+                elif after < len(text):
                     yield min((before + at) / max(self.size, 1), 1.0), value
-                    at = after + 1
                     mark = text[after]
-                    continue
-                # The value may go on. More is read each time, so that a long one is not parsed often.
-                _check_size(text[at:], f"A chat in {self.name}")
-                if not (more := file.read(max(len(text) - at, _BEGINNING))):
-                    raise _damaged(self.name)
-                text = text[at:] + more
-                before += at
-                at = 0
+                    at = after + 1
+                else:
+                    # The value may go on. More is read each time, so that a long one is not parsed often.
+                    _check_size(text[at:], f"A chat in {self.name}")
+                    if not (more := file.read(max(len(text) - at, _BEGINNING))):
+                        raise _damaged(self.name)
+                    text = text[at:] + more
+                    before += at
+                    at = 0
             if mark != "]":
                 raise _damaged(self.name)
             json.loads(f"{end}]{text[at:]}{file.read(_BEGINNING)}")
@@ -215,6 +215,18 @@ def _json_errors(what: str) -> Iterator[None]:
         raise _damaged(what) from error
     except ValueError as error:
         raise UnreadableFileError(f"{what} has a number that is too long.") from error
+
+
+def _value_at(text: str, at: int) -> tuple[Any, int]:
+    """Return the JSON value at an offset, and the offset of the sign behind it.
+
+    That is the end of the text if the value may be incomplete.
+    """
+    try:
+        value, after = _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError:
+        return None, len(text)
+    return value, _after_space(text, after)
 
 
 def _after_space(text: str, at: int) -> int:

@@ -253,13 +253,14 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     if source.base == MESSAGES:
         return JAN, [(0.0, source.name, partial(_read_jan, source.sibling(THREAD), source))]
     beginning = source.beginning()
-    if beginning.lstrip()[:1] not in {"{", "[", ""}:
+    first = beginning.lstrip()[:1]
+    if first not in {"{", "[", ""}:
         raise _of_another_kind(source)
     if (own := rdchat_json.head_of(beginning)) is not None:
         head, start = own
         _refuse_newer(source, head)
         return rdchat_json.NAME, _listed(source.list_values(start, '{"chats": ['), rdchat_json.read_entry)
-    if not beginning.lstrip().startswith("["):
+    if first != "[":
         return _recognised_file(source, parsed(source.read_content(), source.name))
     start = beginning.index("[") + 1
     is_empty = True
@@ -384,8 +385,9 @@ class TransferProcess:
         request = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in arguments.items()}
         is_foreign = do in (import_files.__name__, prepare.__name__)
         limits = Limits(memory_bytes=_MEMORY_BYTES if is_foreign else None, cancel_s=_CANCEL_S)
-        on_end = lambda outcome: end(_as_text(outcome))  # noqa: E731
-        child_job = self.child.submit(do, request, limits, read=_checked, on_progress=on_progress, on_end=on_end)
+        child_job = self.child.submit(
+            do, request, limits, read=_checked, on_progress=on_progress, on_end=lambda outcome: end(_as_text(outcome))
+        )
         job.when_cancelled(child_job.cancel)
         return job
 

@@ -17,9 +17,9 @@ COUNT = 230
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A store of version 4."""
+    """A store of version 2."""
     path = tmp_path / "old.db"
-    with old_store(path, 4) as connection:
+    with old_store(path, 2) as connection:
         connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Übungen', 1, 1)")
         connection.executemany(
             "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"

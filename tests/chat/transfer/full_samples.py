@@ -12,21 +12,23 @@ from rdchat.chat.transfer import rdchat_json, transfer_process
 from rdchat.chat.transfer.chat_apps import jan_chat
 from rdchat.chat.transfer.foreign_chats import items
 from tests.chat.transfer.samples import (
+    DATE,
     chatgpt_chat,
     chatgpt_node,
     chatgpt_with_everything,
     claude_chat,
+    claude_message,
     jan_line,
     jan_text,
     lm_studio_file,
     lm_studio_question,
     lm_studio_reply,
     lm_studio_step,
+    text_part,
 )
 
 IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(40)
 ADDRESS = f"data:image/png;base64,{base64.b64encode(IMAGE).decode()}"
-DATE = "2026-05-01T10:00:00Z"
 NUMBERS = ("one", "two", "three", "four", "five", "six")
 ROW = tuple(zip((None, *NUMBERS[:-1]), NUMBERS, ("user", "assistant") * 3, strict=True))
 CLAUDE_ROOT = "00000000-0000-4000-8000-000000000000"
@@ -42,10 +44,6 @@ def places(value: Any, path: Path = ()) -> Iterator[Path]:
     for key, each in inner:
         yield (*path, key)
         yield from places(each, (*path, key))
-
-
-def _text(value: str, kind: str = "text") -> dict[str, Any]:
-    return {"type": kind, "text": value}
 
 
 # ChatGPT
@@ -102,9 +100,7 @@ def _chatgpt() -> dict[str, Any]:
 
 def _chatgpt_numbers() -> dict[str, Any]:
     nodes = [chatgpt_node("root", None, None)]
-    for above, word, role in ROW:
-        nodes[-1]["children"] = [word]
-        nodes.append(chatgpt_node(word, above or "root", role, word))
+    nodes += [chatgpt_node(word, above or "root", role, word) for above, word, role in ROW]
     return chatgpt_chat(*nodes)
 
 
@@ -115,20 +111,14 @@ def _find(name: str) -> bytes | None:
 # Claude
 
 
-def claude_message(own: str, parent: str | None, sender: str, text: str = "", **more: Any) -> dict[str, Any]:
-    content = [_text(text)] if text else []
-    message = {"uuid": own, "sender": sender, "text": text, "content": content, "created_at": DATE, "updated_at": DATE}
-    return message | {"parent_message_uuid": parent, "attachments": [], "files": []} | more
-
-
 def _claude() -> dict[str, Any]:
     chat = claude_chat()
     citations = [{"uuid": "u", "title": "A cited page", "url": "https://a.org"}]
     blocks = [
         {"type": "thinking", "thinking": "They ask again", "summaries": [{"summary": "About the question"}]},
         {"type": "tool_use", "name": "artifacts", "input": {"title": "A draft", "content": "Once upon a time"}},
-        {"type": "tool_result", "name": "artifacts", "content": [_text("It is made")], "message": "Well made"},
-        _text("The map shows it.") | {"citations": citations},
+        {"type": "tool_result", "name": "artifacts", "content": [text_part("It is made")], "message": "Well made"},
+        text_part("The map shows it.") | {"citations": citations},
         {"type": "token_budget"},
         {"type": "voice_note", "title": "A note", "text": "Spoken words"},
         {"type": "flag", "flag": "harm", "helpline": {"name": "Help line", "number": "1"}},
@@ -170,7 +160,7 @@ def _deepseek() -> dict[str, Any]:
         deepseek_node("4", "2", files=[shot]),
         deepseek_node("5", "4", ("RESPONSE", "A dog."), tip="AI can err"),
     ]
-    nodes[1]["message"]["fragments"].append(_text("Words of a tip", "TIP"))
+    nodes[1]["message"]["fragments"].append(text_part("Words of a tip", "TIP"))
     nodes[1]["message"]["fragments"][1]["results"] = [{"title": "A title", "snippet": "A snippet"}]
     top = {"root": {"id": "root", "parent": None, "children": ["1"], "message": None}}
     return {"id": "c", "title": "Rivers", "inserted_at": DATE, "mapping": top | {each["id"]: each for each in nodes}}
@@ -179,7 +169,6 @@ def _deepseek() -> dict[str, Any]:
 def _deepseek_numbers() -> dict[str, Any]:
     nodes: dict[str, Any] = {"root": {"id": "root", "parent": None, "children": ["one"], "message": None}}
     for above, word, role in ROW:
-        nodes[above or "root"]["children"] = [word]
         nodes[word] = deepseek_node(word, above or "root", ("REQUEST" if role == "user" else "RESPONSE", word))
     return {"id": "c", "title": "Numbers", "mapping": nodes}
 
@@ -200,10 +189,10 @@ def open_webui_chat(messages: list[dict[str, Any]], current: str, **more: Any) -
 
 def _open_webui() -> dict[str, Any]:
     call = {"type": "function_call", "name": "weather", "arguments": '{"city": "New York"}', "call_id": "c1"}
-    result = {"type": "function_call_output", "call_id": "c1", "output": [_text("28 degrees", "input_text")]}
-    thought = {"type": "reasoning", "summary": [_text("In short", "summary_text")],
-               "content": [_text("They want sun", "output_text")]}  # fmt: skip
-    output = [thought, call, result, {"type": "message", "content": [_text("To Rome.", "output_text")]}]
+    result = {"type": "function_call_output", "call_id": "c1", "output": [text_part("28 degrees", "input_text")]}
+    thought = {"type": "reasoning", "summary": [text_part("In short", "summary_text")],
+               "content": [text_part("They want sun", "output_text")]}  # fmt: skip
+    output = [thought, call, result, {"type": "message", "content": [text_part("To Rome.", "output_text")]}]
     odd = [{"type": "open_webui:code_interpreter", "code": "print(1 + 1)", "output": {"stdout": "2 lines"}}]
     folded = (
         '<details type="reasoning" done="true">\n<summary>Thought for 3 seconds</summary>\n&gt; Sea &amp; sun\n'
@@ -222,7 +211,8 @@ def _open_webui() -> dict[str, Any]:
         open_webui_message("e", "d", "assistant", "", error={"content": "The model broke down"}),
         open_webui_message("f", "d", "assistant", "", output=odd, code_executions=[{"name": "A run", "code": "a b"}]),
         open_webui_message("g", "b", "system", "Be kind."),
-        open_webui_message("h", "g", "user", [_text("Listed words"), {"type": "image_url", "image_url": {"url": "x"}}]),
+        open_webui_message("h", "g", "user", [text_part("Listed words"),
+                                              {"type": "image_url", "image_url": {"url": "x"}}]),
     ]  # fmt: skip
     params = {"system": "You are a guide.", "temperature": 0.2, "stop": ["The end"], "seed": 3, "num_predict": 7}
     more = {"params": params, "files": [document], "tags": ["a tag"]}
@@ -230,12 +220,7 @@ def _open_webui() -> dict[str, Any]:
 
 
 def _open_webui_numbers() -> dict[str, Any]:
-    messages: list[dict[str, Any]] = []
-    for above, word, role in ROW:
-        for each in messages[-1:]:
-            each["childrenIds"] = [word]
-        messages.append(open_webui_message(word, above, role, word))
-    return open_webui_chat(messages, "six")
+    return open_webui_chat([open_webui_message(word, above, role, word) for above, word, role in ROW], "six")
 
 
 # LibreChat
@@ -264,7 +249,7 @@ def _librechat() -> dict[str, Any]:
         {"type": "image_url", "image_url": {"url": ADDRESS}},
         {"type": "agent_update", "agent_update": {"agentId": "the second agent"}},
         {"type": "error", "error": "It broke off"},
-        _text("a time."),
+        text_part("a time."),
     ]
     files = [{"filename": "a b.txt", "filepath": "/uploads/a b.txt", "type": "text/plain", "text": "Words of a file"}]
     found = [
@@ -313,10 +298,10 @@ def _lm_studio() -> dict[str, Any]:
         {"type": "status", "statusState": {"status": "done", "text": "Loading it"}},
         {"type": "toolStatus", "callId": 1, "statusState": {"type": "toolCallSucceeded"}, "report": "All went well"},
         {"type": "citationBlock", "citedText": "A cited line", "fileName": "a b.txt"},
-        lm_studio_step(_text("Three whiskers"), style={"type": "thinking", "title": "Thought for 2 seconds"}),
+        lm_studio_step(text_part("Three whiskers"), style={"type": "thinking", "title": "Thought for 2 seconds"}),
         lm_studio_step(*calls, style={"type": "default"}),
-        lm_studio_step(_text("A cat."), prefix="A prefix", suffix="A suffix"),
-        _text("Words of a tip", "tip"),
+        lm_studio_step(text_part("A cat."), prefix="A prefix", suffix="A suffix"),
+        text_part("Words of a tip", "tip"),
     ]
     fields = [
         {"key": "llm.prediction.systemPrompt", "value": "Look closely."},
@@ -324,13 +309,13 @@ def _lm_studio() -> dict[str, Any]:
         {"key": "llm.prediction.contextPrefill", "value": "Well then"},
     ]
     messages = [
-        lm_studio_question(_text("What is this?"), image, file),
+        lm_studio_question(text_part("What is this?"), image, file),
         {
-            "versions": [lm_studio_reply(*steps), lm_studio_reply(lm_studio_step(_text("A dog.")))],
+            "versions": [lm_studio_reply(*steps), lm_studio_reply(lm_studio_step(text_part("A dog.")))],
             "currentlySelected": 0,
         },
-        lm_studio_question(_text("Speak softly."), role="system"),
-        lm_studio_question(_text("Sure?")),
+        lm_studio_question(text_part("Speak softly."), role="system"),
+        lm_studio_question(text_part("Sure?")),
     ]
     return lm_studio_file(
         messages, notes=["My own note"], clientInput="Half a question", systemPrompt="Be kind.",
@@ -341,8 +326,8 @@ def _lm_studio() -> dict[str, Any]:
 def _lm_studio_numbers() -> dict[str, Any]:
     messages = []
     for _, word, role in ROW:
-        reply = {"versions": [lm_studio_reply(lm_studio_step(_text(word)))], "currentlySelected": 0}
-        messages.append(lm_studio_question(_text(word)) if role == "user" else reply)
+        reply = {"versions": [lm_studio_reply(lm_studio_step(text_part(word)))], "currentlySelected": 0}
+        messages.append(lm_studio_question(text_part(word)) if role == "user" else reply)
     return lm_studio_file(messages)
 
 
@@ -355,7 +340,7 @@ def _jan() -> dict[str, Any]:
     assistant["description"] = "Jan can cook."
     inline = {"inline_file_contents": [{"name": "a note.txt", "content": "The code is 4711."}]}
     calls = {"tool_calls": [{"tool": {"id": "1", "function": {"name": "f", "arguments": '{"a": "b c"}'}},
-                             "response": {"content": [_text("Three boats")]}}]}  # fmt: skip
+                             "response": {"content": [text_part("Three boats")]}}]}  # fmt: skip
     lines = [
         jan_line("1", "user", jan_text("How?"), {"type": "image_url", "image_url": {"url": ADDRESS}}, metadata=inline),
         jan_line("2", "assistant", jan_text("Boil it", "reasoning"), jan_text("Boil it."), metadata=calls),

@@ -5,6 +5,16 @@ from pathlib import Path
 from typing import Any
 
 CHATGPT_TIME = 1_700_000_000.5
+DATE = "2026-05-01T10:00:00Z"
+
+
+def text_part(value: str, kind: str = "text") -> dict[str, Any]:
+    return {"type": kind, "text": value}
+
+
+def ours(*chats: dict[str, Any]) -> dict[str, Any]:
+    """Return a file of rdchat's own format."""
+    return {"format": "rdchat chats", "version": 1, "chats": chats}
 
 
 def chatgpt_node(
@@ -95,21 +105,17 @@ def lm_studio_file(messages: list[dict[str, Any]], **more: Any) -> dict[str, Any
 
 def lm_studio_chat() -> dict[str, Any]:
     """Return a `.conversation.json` of 0.3 or 0.4: a reply with thinking, another version of it, an image."""
-
-    def text(words: str) -> dict[str, Any]:
-        return {"type": "text", "text": words}
-
     made = {"stats": {"stopReason": "maxPredictedTokensReached"}}
-    thought = lm_studio_step(text("Whiskers."), style={"type": "thinking", "title": "Thought for 1.2 seconds"})
+    thought = lm_studio_step(text_part("Whiskers."), style={"type": "thinking", "title": "Thought for 1.2 seconds"})
     answers = (
-        lm_studio_reply(thought, lm_studio_step(text("A cat."), genInfo=made)),
-        lm_studio_reply(lm_studio_step(text("A dog."))),
+        lm_studio_reply(thought, lm_studio_step(text_part("A cat."), genInfo=made)),
+        lm_studio_reply(lm_studio_step(text_part("A dog."))),
     )
     image = {"type": "file", "fileIdentifier": "1 - 2.png", "fileType": "image", "sizeBytes": 12}
     messages = [
-        lm_studio_question(text("What is this?"), image),
+        lm_studio_question(text_part("What is this?"), image),
         {"versions": list(answers), "currentlySelected": 0},
-        lm_studio_question(text("Sure?")),
+        lm_studio_question(text_part("Sure?")),
     ]
     fields = [
         {"key": "llm.prediction.systemPrompt", "value": "Look closely."},
@@ -168,28 +174,31 @@ def write_jan(folder: Path) -> Path:
     return folder
 
 
+def claude_message(own: str, parent: str | None, sender: str, text: str = "", **more: Any) -> dict[str, Any]:
+    content = [text_part(text)] if text else []
+    message = {"uuid": own, "sender": sender, "text": text, "content": content, "created_at": DATE, "updated_at": DATE}
+    return message | {"parent_message_uuid": parent, "attachments": [], "files": []} | more
+
+
 def claude_chat() -> dict[str, Any]:
     """Return a chat of Claude's `conversations.json`: a thought, a call, an attachment, a file, two versions."""
-
-    def message(own: str, parent: str, sender: str, *content: dict[str, Any], **fields: Any) -> dict[str, Any]:
-        dates = {"created_at": "2026-05-01T10:00:00Z", "updated_at": "2026-05-01T10:00:00Z"}
-        made = {"uuid": own, "parent_message_uuid": parent, "sender": sender, "content": list(content), "text": "ALSO"}
-        return made | dates | {"attachments": [], "files": []} | fields
-
     attached = [{"file_name": "notes.txt", "file_type": "txt", "extracted_content": "The Elbe is long."}]
-    call = {"type": "tool_use", "name": "look", "input": {"q": "Elbe"}}
+    blocks = [
+        {"type": "thinking", "thinking": "Which?"},
+        {"type": "tool_use", "name": "look", "input": {"q": "Elbe"}},
+        {"type": "tool_result", "content": [text_part("found")]},
+        text_part("The Elbe."),
+    ]
     return {
         "uuid": "c1",
         "name": "Rivers",
-        "created_at": "2026-05-01T10:00:00Z",
+        "created_at": DATE,
         "updated_at": "2026-05-01T10:02:00Z",
         "account": {"uuid": "a"},
         "chat_messages": [
-            message("m1", "00000000", "human", {"type": "text", "text": "A river?"}, attachments=attached),
-            message("m2", "m1", "assistant", {"type": "thinking", "thinking": "Which?"}, call,
-                    {"type": "tool_result", "content": [{"type": "text", "text": "found"}]},
-                    {"type": "text", "text": "The Elbe."}),
-            message("m3", "m1", "assistant", {"type": "text", "text": "The Rhine."}),
-            message("m4", "m2", "human", {"type": "text", "text": "And this?"}, files=[{"file_name": "map.png"}]),
+            claude_message("m1", "00000000", "human", "A river?", attachments=attached),
+            claude_message("m2", "m1", "assistant", "ALSO", content=blocks),
+            claude_message("m3", "m1", "assistant", "The Rhine."),
+            claude_message("m4", "m2", "human", "And this?", files=[{"file_name": "map.png"}]),
         ],
-    }  # fmt: skip
+    }

@@ -34,10 +34,10 @@ def export(
     )  # fmt: skip
 
 
-def back_up(database: Path, settings: Path, path: Path, job: Job[Any] | None = None) -> BackupFacts:
-    return from_plain(BackupFacts(), backups.back_up(job or Job(), str(database), str(settings), str(path)))[0]
+def back_up(database: Path, settings: Path, path: Path) -> BackupFacts:
+    return from_plain(BackupFacts(), backups.back_up(Job(), str(database), str(settings), str(path)))[0]
 
 
-def prepare(source: Path, data: Path, settings: Path | None = None, job: Job[Any] | None = None) -> BackupFacts:
+def prepare(source: Path, data: Path, settings: Path | None = None) -> BackupFacts:
     beside = None if settings is None else str(settings)
-    return from_plain(BackupFacts(), backups.prepare(job or Job(), str(source), str(data), beside))[0]
+    return from_plain(BackupFacts(), backups.prepare(Job(), str(source), str(data), beside))[0]

@@ -76,22 +76,25 @@ def backup(tmp_path: Path) -> Path:
     return tmp_path / "backup.zip"
 
 
-def restore(backup: Path, data: Path) -> Restored:
-    prepare(backup, data)
+def restore(backup: Path, data: Path, settings: Path | None = None) -> Restored:
+    prepare(backup, data, settings)
     decide(data)
     kept = carry_out(data, data / "conversations.db", data / "settings.json")
     assert kept is not None
     return kept
 
 
-def test_token_ids_in_a_backup_are_not_trusted(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    fill(tmp_path / "old", "Then")
+def finish_in(data: Path) -> Restored | None:
+    return finish(data, data / "conversations.db", data / "settings.json")
+
+
+def test_token_ids_in_a_backup_are_not_trusted(data: Path, backup: Path, tmp_path: Path) -> None:
     with closing(ConversationStore(tmp_path / "old" / "conversations.db")) as store:
         store.reply_tokens.save_tokens(store.reply_tokens.newest_message, "tokenizer", [1, 2, 3])
         assert store.reply_tokens.bytes == 12
-    back_up(tmp_path / "old", tmp_path / "backup.zip")
-    prepare(tmp_path / "backup.zip", data)
+    backup.unlink()
+    back_up(tmp_path / "old", backup)
+    prepare(backup, data)
     with closing(ConversationStore(data / "part-restore" / "conversations.db")) as store:
         assert store.reply_tokens.bytes == 0
 
@@ -133,10 +136,7 @@ def test_a_restore_puts_chats_and_settings_back_and_is_undone_with_what_it_kept(
     kept = restore(backup, data)
     assert now() == (["Then"], "Then")
     assert titles(Path(kept.database)) == ["Now"]
-    prepare(Path(kept.database), data, Path(kept.settings))
-    decide(data)
-    again = carry_out(data, data / "conversations.db", data / "settings.json")
-    assert again is not None
+    again = restore(Path(kept.database), data, Path(kept.settings))
     assert now() == (["Now"], "Now")
     assert titles(Path(again.database)) == ["Then"]
     assert Path(kept.database).exists(), "a copy of it was restored"
@@ -151,7 +151,7 @@ def test_a_restore_that_is_killed_leaves_the_old_or_the_new_chats_and_is_finishe
         prepare(backup, data)
     process = start_process(CARRY_OUT, data, steps)
     process.wait()
-    finish(data, data / "conversations.db", data / "settings.json")
+    finish_in(data)
     if steps == 0:  # before it was decided
         assert titles(data / "conversations.db") == ["In the log", "Now"]
         assert json.loads((data / "settings.json").read_text()) == {"system_prompt": "Now"}
@@ -271,6 +271,6 @@ def test_a_decided_restore_waits_for_the_process_that_has_the_store(data: Path, 
     prepare(backup, data)
     decide(data)
     with closing(ConversationStore(data / "conversations.db")), pytest.raises(StorageLockedError):
-        finish(data, data / "conversations.db", data / "settings.json")
-    assert finish(data, data / "conversations.db", data / "settings.json") is not None
+        finish_in(data)
+    assert finish_in(data) is not None
     assert titles(data / "conversations.db") == ["Then"]

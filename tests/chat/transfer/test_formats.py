@@ -47,15 +47,15 @@ def test_a_chat_of_chatgpt_keeps_its_words_its_thoughts_and_the_edited_question(
 
 
 def test_chatgpts_archive_is_read_as_it_is_downloaded_also_in_parts(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, tmp_path: Path
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):
     with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("chat.html", "<html></html>")
         archive.writestr("user.json", "{}")
         for number in range(2):
             node = chatgpt_node("q", None, "user", f"Question {number}")
-            path = write_json(f"part-{number}.json", [chatgpt_chat(node, title=f"Part {number}")])
-            archive.write(path, f"conversations-00{number}.json")
+            chats = [chatgpt_chat(node, title=f"Part {number}")]
+            archive.writestr(f"conversations-00{number}.json", json.dumps(chats))
     report = import_files(tmp_path / "export.zip")
     assert report.is_complete
     assert [file.source for file in report.files] == ["ChatGPT"]
@@ -76,6 +76,13 @@ def test_a_chat_of_lm_studio_keeps_versions_thinking_and_settings(store: Convers
     assert (reply.model, reply.finish_reason, reply.siblings) == ("Qwen 3", FinishReason.LENGTH, 2)
     assert [each.text for each in store.select_sibling(reply.id, 1)] == ["What is this?", "A dog."]
     assert report.without[0].parts == "1 image"
+
+
+def test_a_chat_of_lm_studio_is_known_though_its_first_message_is_damaged(import_json: ImportJson):
+    chat = lm_studio_chat()
+    chat["messages"][0] = None
+    (report,) = import_json("1.conversation.json", chat).files
+    assert (report.source, report.messages) == ("LM Studio", 3)
 
 
 def test_a_chat_of_lm_studio_02_is_refused_with_what_to_do(
@@ -150,6 +157,7 @@ def test_a_chat_of_open_webui_shows_the_reply_that_was_chosen(store: Conversatio
     assert [file.source for file in report.files] == ["Open WebUI"]
     (chat,) = store.conversations()
     assert (chat.title, chat.system_prompt) == ("Trip", "You are a guide.")
+    assert chat.sampling == SamplingParams(temperature=0.2, max_tokens=7, stop=("The end",))
     _, reply, *_ = store.messages(chat.id)
     assert (reply.text, reply.siblings, reply.model) == (
         "<think>\nIn short\n\nThey want sun\n</think>\n\nTo Rome.",

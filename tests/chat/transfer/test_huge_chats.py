@@ -4,18 +4,20 @@ import gzip
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import source_files
 from rdchat.chat.transfer.chat_import import SkippedChat
-from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson
+from tests.chat.transfer.conftest import ImportFiles, ImportJson
 from tests.chat.transfer.huge_chats import HUGE, good, within, write, write_zip
-from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, ours
 from tests.grids import share
 
 SIZE = 3 << 20
+LONG = "a" * SIZE
 
 
 @pytest.fixture
@@ -41,19 +43,6 @@ def test_a_file_with_a_chat_that_is_too_large_is_refused(
     assert not store.conversations()
 
 
-@pytest.mark.usefixtures("small_bounds")
-def test_a_file_of_ours_with_a_chat_that_is_too_large_is_refused(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
-    message = {"parent": None, "role": "user", "text": "a"}
-    large = {"title": "Huge", "messages": [message | {"text": "a" * SIZE}]}
-    chats = [{"title": "First", "messages": [message]}, large, {"title": "Last", "messages": [message]}]
-    path = write_json("chats.json", {"format": "rdchat chats", "version": 1, "chats": chats})
-    (report,) = import_files(path).files
-    assert "A chat in chats.json is larger than" in report.problem
-    assert not store.conversations()
-
-
 def test_a_chat_longer_than_what_is_read_at_once_is_read(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):
@@ -64,16 +53,20 @@ def test_a_chat_longer_than_what_is_read_at_once_is_read(
 
 
 @pytest.mark.usefixtures("small_bounds")
-def test_a_file_of_one_chat_that_is_too_large_is_refused(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("conversations.json", {"title": "Huge", "mapping": {"a": LONG}}),
+        ("messages.jsonl", {"role": "user", "content": LONG}),
+        ("a.chat.json", {"messages": [{"role": "user", "content": LONG}]}),
+        ("chats.json", ours({"title": "First", "messages": []}, {"title": "Huge", "messages": [{"text": LONG}]})),
+    ],
+)
+def test_a_file_with_a_too_large_chat_in_another_form_is_refused(
+    store: ConversationStore, import_json: ImportJson, name: str, content: dict[str, Any]
 ):
-    for name, content in {
-        "conversations.json": b'{"title": "Huge", "mapping": {"a": "' + b"a" * SIZE + b'"}}',
-        "messages.jsonl": b'{"role": "user", "content": "' + b"a" * SIZE + b'"}',
-        "a.chat.json": b'{"messages": [{"role": "user", "content": "' + b"a" * SIZE + b'"}]}',
-    }.items():
-        (report,) = import_files(write(tmp_path / name, [content])).files
-        assert "is larger than" in report.problem
+    (report,) = import_json(name, content).files
+    assert "is larger than" in report.problem
     assert not store.conversations()
 
 
@@ -116,7 +109,7 @@ def test_a_file_that_is_cut_off_takes_nothing_of_it(
     whole = b"[" + b",".join(good(f"{number}") for number in range(200)) + b"]"
     if kind == "ours":
         chat = {"title": "T", "messages": [{"role": "user", "text": "a " * 50}]}
-        whole = json.dumps({"format": "rdchat chats", "version": 1, "chats": [chat] * 200}).encode()
+        whole = json.dumps(ours(*[chat] * 200)).encode()
     path = tmp_path / "conversations.json"
     if kind == "zip":
         path = write_zip(tmp_path / "export.zip", [whole])

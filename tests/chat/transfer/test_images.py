@@ -21,7 +21,7 @@ from rdchat.work import served
 from tests.chat.attachments.stored_files import ask, export
 from tests.chat.conftest import OpenStore
 from tests.chat.transfer import tasks
-from tests.chat.transfer.conftest import ImportFiles
+from tests.chat.transfer.conftest import ImportFiles, ImportJson
 from tests.chat.transfer.samples import (
     chatgpt_chat,
     chatgpt_node,
@@ -40,9 +40,7 @@ IMAGES = [b"\x89PNG" + random.Random(number).randbytes(SIZE) for number in range
 
 
 def images_of(store: ConversationStore) -> list[bytes]:
-    (chat,) = store.conversations()
-    files = [file for message in store.messages(chat.id) for file in message.files]
-    return [store.image_path(file).read_bytes() for file in files]
+    return [data for message in first_messages(store) for data in told(store, message)]
 
 
 def rows(store: ConversationStore) -> list[int]:
@@ -85,40 +83,16 @@ def test_a_database_with_such_a_chat_is_imported(
     assert images_of(store) == [*IMAGES, *IMAGES[:2]]
 
 
-def changed(exported: Path, change: Any) -> Path:
-    data = json.loads(exported.read_text())
-    change(data)
-    exported.write_text(json.dumps(data))
-    return exported
-
-
-def test_a_file_of_the_older_format_is_read(
-    store: ConversationStore, import_files: ImportFiles, exported: Path
-) -> None:
-    def put_inside(data: Any) -> None:
-        chat, *images = data["chats"]
-        texts = {image_file(data, "")[0].digest: text for data, text in map(read, images)}
-        for file in chat["messages"][0]["files"]:
-            file["text"] = texts[file.pop("digest")]
-        data |= {"version": 1, "chats": [chat]}
-
-    def read(entry: Any) -> tuple[bytes, str]:
-        return next((data, entry["image"]) for data in IMAGES if image_file(data, "")[1] == entry["image"])
-
-    assert import_files(changed(exported, put_inside)).is_complete
-    assert images_of(store) == [*IMAGES, *IMAGES[:2]]
-
-
 def test_images_that_are_missing_or_damaged_are_counted_and_the_others_come(
     store: ConversationStore, import_files: ImportFiles, exported: Path
 ) -> None:
-    def damage(data: Any) -> None:
-        chats = data["chats"]
-        del chats[2]
-        chats[3]["image"] = "no image"
-        chats.append({"image": image_file(b"\x89PNG of no chat", "")[1]})
-
-    report = import_files(changed(exported, damage))
+    data = json.loads(exported.read_text())
+    chats = data["chats"]
+    del chats[2]
+    chats[3]["image"] = "no image"
+    chats.append({"image": image_file(b"\x89PNG of no chat", "")[1]})
+    exported.write_text(json.dumps(data))
+    report = import_files(exported)
     assert [each.parts for each in report.without] == ["2 damaged images"]
     assert [each.reason for each in report.not_taken] == ["The data of an image is damaged."]
     (chat,) = store.conversations()
@@ -194,7 +168,7 @@ def test_images_of_chatgpt_are_taken_from_its_export(
 
 
 def test_images_of_a_chat_above_the_limit_are_named_and_other_chats_come(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ConversationStore, import_json: ImportJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One chat with many photos was a message too long for the other process, and nothing of the file came."""
     monkeypatch.setattr(foreign_chats, "_MAX_IMAGES_BYTES", 3 * len(PHOTO) + 8)
@@ -207,30 +181,27 @@ def test_images_of_a_chat_above_the_limit_are_named_and_other_chats_come(
         chatgpt_chat(chatgpt_node("q", None, "user", content=content, metadata=attached)),
         chatgpt_chat(chatgpt_node("q", None, "user", "Hello")),
     ]
-    (tmp_path / "conversations.json").write_text(json.dumps(chats))
-    report = import_files(tmp_path / "conversations.json")
+    report = import_json("conversations.json", chats)
     assert len(store.conversations()) == 2
     assert [each.parts for each in report.without] == ["2 too large images"]
 
 
 def test_a_chat_that_is_too_large_is_named_and_other_chats_come(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ConversationStore, import_json: ImportJson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(served, "MAX_BYTES", 4000)
     chats = [chatgpt_chat(chatgpt_node("q", None, "user", text)) for text in ("Long " * 1000, "Hello")]
-    (tmp_path / "conversations.json").write_text(json.dumps(chats))
-    report = import_files(tmp_path / "conversations.json")
+    report = import_json("conversations.json", chats)
     assert len(store.conversations()) == 1
     assert [each.reason for each in report.not_taken] == ["It is too large."]
 
 
 @pytest.mark.parametrize("data", [b"private words", b""])
 def test_what_is_no_image_is_not_taken(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, data: bytes
+    store: ConversationStore, import_json: ImportJson, tmp_path: Path, data: bytes
 ) -> None:
-    (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
     (tmp_path / "file-1-cat.png").write_bytes(data)
-    report = import_files(tmp_path / "conversations.json")
+    report = import_json("conversations.json", [chatgpt_with_everything()])
     assert "1 image" in report.without[0].parts
     assert not first_messages(store)[0].files
 

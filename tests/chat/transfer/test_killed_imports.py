@@ -9,6 +9,7 @@ import pytest
 
 from rdchat.chat.store import ConversationStore
 from tests.chat.conftest import StartProcess
+from tests.chat.transfer.samples import ours
 from tests.processes import kill_begun, moments
 
 IMPORT = """
@@ -41,7 +42,7 @@ def test_a_killed_import_leaves_nothing(database: Path, start_process: StartProc
         "messages": [message | {"text": "", "files": files}],
     }
     path = tmp_path / "chats.json"
-    path.write_text(json.dumps({"format": "rdchat chats", "version": 1, "chats": [project, *chats]}))
+    path.write_text(json.dumps(ours(project, *chats)))
     for moment_s in moments(KILLS, 1.5, 36):
         kill_begun(start_process(IMPORT, database, path), moment_s)
         with closing(ConversationStore(database)) as store:

@@ -30,6 +30,7 @@ from tests.chat.conftest import StartProcess
 from tests.chat.traces import STATISTICS, drafted_trace
 from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson
+from tests.chat.transfer.samples import ours
 from tests.stores import finish_message
 
 
@@ -87,25 +88,17 @@ def markdown(store: ConversationStore, chat: int, folder: Path, *, details: bool
     return (folder / "chat.md").read_text()
 
 
-def without_numbers(chat: FullChat) -> FullChat:
-    """Return a chat with its counters of what was shown when as places in their order."""
+def comparable(chat: FullChat) -> FullChat:
+    """Return a chat without what an import makes anew: counters of what was shown, and when the chat was pinned.
+
+    It also leaves its preset and its draft settings out, which are this computer's.
+    """
     order = sorted(message.activated for message in chat.messages)
-    return replace(chat, messages=tuple(replace(each, activated=order.index(each.activated)) for each in chat.messages))
-
-
-def without_dates(chat: FullChat) -> FullChat:
-    """Return a chat without the moment in which it was pinned: an import pins it anew."""
-    return replace(
-        chat,
-        conversation=replace(chat.conversation, pinned_at=0.0 if chat.conversation.pinned_at is not None else None),
-    )
-
-
-def without_computer(chat: FullChat) -> FullChat:
-    """Return a chat without its preset and its draft settings, which are this computer's."""
-    return replace(
-        chat, conversation=replace(chat.conversation, own=replace(chat.conversation.own, preset=None, draft=None))
-    )
+    about = chat.conversation
+    pinned_at = None if about.pinned_at is None else 0.0
+    about = replace(about, pinned_at=pinned_at, own=replace(about.own, preset=None, draft=None))
+    messages = (replace(each, activated=order.index(each.activated)) for each in chat.messages)
+    return replace(chat, conversation=about, messages=tuple(messages))
 
 
 def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path):
@@ -115,10 +108,7 @@ def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, impor
     report = import_files(tmp_path / "chats.json")
     assert report.is_complete
     assert not report.without
-    after = without_numbers(stored(store.path, report.chats[0]))
-    assert before.conversation.own.preset == "some"
-    assert without_dates(after) == without_computer(without_dates(without_numbers(before)))
-    assert [each.activated for each in after.messages] == [each.activated for each in without_numbers(before).messages]
+    assert comparable(stored(store.path, report.chats[0])) == comparable(before)
     assert before.conversation.pinned_at is not None
     assert before.folder == ("Work", "Mail")
     assert len(store.organiser.folders()) == 2, "those of these names are taken"
@@ -131,7 +121,7 @@ def test_options_of_a_file_leave_out_what_a_chat_must_have_and_what_belongs_to_a
 ) -> None:
     own = {"preset": "7", "thinking_tokens": 5, "draft": {}, "cleared": ["sampling", "system_prompt", "answer_shape"]}
     chat = {"title": "Foreign", "own": own, "messages": [{"role": "user", "text": "Hello"}]}
-    report = import_json("chats.json", {"format": "rdchat chats", "version": 1, "chats": [chat]})
+    report = import_json("chats.json", ours(chat))
     read = store.conversation(report.chats[0])
     assert read.own == OwnOptions(None, 5, None, ("answer_shape",))
     assert OptionOrder(Settings()).effective_values(read).sampling == SamplingParams()
@@ -160,7 +150,7 @@ def test_a_chat_whose_files_say_something_else_is_another_one(import_files: Impo
     def chat(name: str, *texts: str) -> Path:
         files = [{"name": name, "kind": "text", "text": text} for text in texts]
         message = {"parent": None, "role": "user", "text": "Summarise", "files": files}
-        return write_json(name, {"format": "rdchat chats", "version": 1, "chats": [{"messages": [message]}]})
+        return write_json(name, ours({"messages": [message]}))
 
     report = import_files(chat("a", "A"), chat("b", "B"), chat("c", "A", "B"), chat("d"))
     assert (len(report.chats), report.already_here) == (4, 0)
@@ -333,18 +323,13 @@ def test_json_of_ours_is_read_however_it_is_laid_out(many_chats: Path, import_fi
     assert import_files(many_chats).is_complete
 
 
-def test_blank_lines_are_passed_over_and_what_is_damaged_throughout_is_given_up(
-    store: ConversationStore, full_chat: int, tmp_path: Path, import_files: ImportFiles, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_is_damaged_throughout_is_given_up(
+    store: ConversationStore, import_json: ImportJson, monkeypatch: pytest.MonkeyPatch
 ):
-    path = tmp_path / "chats.json"
-    chat = '{"title": "A", "messages": [{"parent": null, "role": "user", "text": "hi"}]}'
-    head = '{"format": "rdchat chats", "version": 1, "chats": [\n'
-    path.write_text(f"{head}\n{chat},\n\n{chat.replace('A', 'B')}\n  ]}}\n\n")
-    assert len(import_files(path).files[0].chats) == 2
     monkeypatch.setattr(transfer_process, "_MAX_NOT_TAKEN", 3)
-    path.write_text(f"{head}{chat.replace('A', 'D')},\n" + "0,\n" * 5 + "0\n]}\n")
-    assert "more than 3 of its chats cannot be imported" in import_files(path).files[0].problem
-    assert not [chat for chat in store.conversations() if chat.title == "D"]
+    chats = [{"title": "Good", "messages": [{"role": "user", "text": "Hi"}]}, *[{"title": "Odd"}] * 6]
+    assert "more than 3 of its chats cannot be imported" in import_json("chats.json", ours(*chats)).files[0].problem
+    assert not store.conversations()
 
 
 def test_what_is_packed_is_held_against_its_checksum(

@@ -18,6 +18,7 @@ from tests.chat.storage.project_texts import text_file
 from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, ImportJson
 from tests.chat.transfer.full_samples import IMAGE
+from tests.chat.transfer.samples import ours
 
 WHOLE = Project("Rhyme.", preset="p", model="/models/big", tools=("web",))
 
@@ -166,7 +167,7 @@ def test_markdown_names_the_files_of_the_project_and_has_their_texts_with_detail
     ids=["no folder", "no truth", "two messages", "words"],
 )
 def test_what_is_no_project_stays_a_chat(store: ConversationStore, import_json: ImportJson, change: Any) -> None:
-    report = import_json("chats.json", {"format": "rdchat chats", "version": 1, "chats": [ENTRY | change]})
+    report = import_json("chats.json", ours(ENTRY | change))
     assert report.is_complete
     assert [chat.title for chat in store.conversations()] == ["Work"]
     assert not any(folder.is_project for folder in store.organiser.folders())

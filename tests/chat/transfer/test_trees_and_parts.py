@@ -17,7 +17,6 @@ from tests.chat.transfer.full_samples import (
     FULL,
     LIBRECHAT_ROOT,
     READERS,
-    claude_message,
     deepseek_node,
     librechat_chat,
     librechat_message,
@@ -28,9 +27,12 @@ from tests.chat.transfer.full_samples import (
 from tests.chat.transfer.samples import (
     chatgpt_chat,
     chatgpt_node,
+    claude_message,
     jan_line,
     jan_text,
-    lm_studio_chat,
+    lm_studio_file,
+    lm_studio_question,
+    text_part,
 )
 
 
@@ -116,18 +118,11 @@ def test_a_circle_of_messages_is_cut_above_the_first():
     assert shown(chat) == ["one", "two", "three"]
 
 
-def test_open_webui_keeps_thoughts_and_text_of_the_output_and_counts_calls():
-    thought = {"type": "reasoning", "summary": [], "content": [{"type": "output_text", "text": "They want sun."}]}
-    call = {"type": "function_call", "name": "weather", "arguments": '{"city": "Rome"}', "call_id": "c1"}
-    result = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "28"}]}
-    answer = {"type": "message", "content": [{"type": "output_text", "text": "To Rome."}]}
-    output = [thought, call, result, answer]
-    for content in ("To Rome.", ""):
-        chat = webui(QUESTION, open_webui_message("b", "a", "assistant", content, output=output))
-        assert chat.messages[1].text == "<think>\nThey want sun.\n</think>\n\nTo Rome."
-        assert counted(chat) == {"tool call": 1, "tool result": 1}
-    chat = webui(QUESTION, open_webui_message("b", "a", "assistant", "To Paris, I changed it.", output=[answer]))
-    assert chat.messages[1].text == "To Rome.\n\nTo Paris, I changed it."
+@pytest.mark.parametrize(("content", "text"), [("", "To Rome."), ("To Paris.", "To Rome.\n\nTo Paris.")])
+def test_open_webui_keeps_the_text_of_the_output_and_one_that_was_changed(content: str, text: str):
+    output = [{"type": "message", "content": [text_part("To Rome.", "output_text")]}]
+    chat = webui(QUESTION, open_webui_message("b", "a", "assistant", content, output=output))
+    assert chat.messages[1].text == text
 
 
 @pytest.mark.parametrize(
@@ -148,14 +143,6 @@ def test_open_webui_unfolds_older_thoughts(folded: str, text: str, parts: dict[s
     chat = webui(asked, open_webui_message("b", "a", "assistant", folded))
     assert (chat.messages[1].text, counted(chat)) == (text, parts)
     assert chat.messages[0].text == folded, "the person's words are as they were written"
-
-
-def test_open_webui_keeps_the_prompt_and_settings_of_a_chat():
-    params = {"system": "You are a guide.", "temperature": 0.2, "num_predict": 7, "stop": ["End"]}
-    about = webui(QUESTION, params=params).conversation
-    assert about.system_prompt == "You are a guide."
-    assert about.sampling is not None
-    assert (about.sampling.temperature, about.sampling.max_tokens, about.sampling.stop) == (0.2, 7, ("End",))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +181,7 @@ def test_files_of_claude_are_named_in_either_list():
 
 
 def test_blocks_without_content_are_not_counted_and_unknown_ones_with_words_are():
-    blocks = [{"type": "token_budget"}, {"type": "text", "text": "Yes."}, {"type": "hologram", "caption": "boat"}]
+    blocks = [{"type": "token_budget"}, text_part("Yes."), {"type": "hologram", "caption": "boat"}]
     chat = claude(claude_message("1", None, "human", "A boat?"), claude_message("2", "1", "assistant", content=blocks))
     assert (shown(chat), counted(chat)) == (["A boat?", "Yes."], {"other part": 1})
 
@@ -344,28 +331,8 @@ def test_only_a_system_message_before_the_first_question_is_the_prompt():
     assert counted(chat) == {"other message": 1, "system message": 1}
 
 
-def test_calls_and_system_messages_of_lm_studio_are_named():
-    data = lm_studio_chat()
-    data["perChatPredictionConfig"]["fields"] = []
-    system = {"type": "singleStep", "role": "system", "content": [{"type": "text", "text": "Be terse."}]}
-    data["messages"].insert(0, {"versions": [system], "currentlySelected": 0})
-    data["messages"].append({"versions": [system | {"content": "Later"}], "currentlySelected": 0})
-    calls = [{"type": kind, "callId": 1, "content": "[]"} for kind in ("toolCallRequest", "toolCallResult")]
-    data["messages"][2]["versions"][0]["steps"].append({"type": "contentBlock", "content": calls})
-    del data["messages"][1]["versions"][0]["content"][1]
-    chat = read("LM Studio", data)
-    assert (len(shown(chat)), chat.conversation.system_prompt) == (3, "Be terse.")
-    assert counted(chat) == {"tool call": 1, "tool result": 1, "system message": 1}
-
-
-def test_calls_in_the_metadata_of_jan_are_named():
-    calls = [{"tool": {"id": "1"}, "response": {"content": []}}, {"tool": {"id": "2"}, "response": None}]
-    lines = [
-        jan_line("m0", "user", jan_text("Q")),
-        jan_line("m1", "assistant", jan_text("A")) | {"metadata": {"tool_calls": calls}},
-        jan_line("m2", "system", jan_text("Later")),
-        jan_line("m3", "narrator", jan_text("?")),
-    ]
-    chat = read("Jan", {"lines": lines})
-    assert shown(chat) == ["Q", "A"]
-    assert counted(chat) == {"tool call": 2, "tool result": 1, "system message": 1, "damaged message": 1}
+def test_the_first_system_message_of_lm_studio_is_the_prompt_and_a_later_one_is_counted():
+    prompt, later = (lm_studio_question(text_part(text), role="system") for text in ("Be terse.", "Later"))
+    chat = read("LM Studio", lm_studio_file([prompt, lm_studio_question(text_part("Q")), later]))
+    assert (shown(chat), chat.conversation.system_prompt) == (["Q"], "Be terse.")
+    assert counted(chat) == {"system message": 1}

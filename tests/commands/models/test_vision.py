@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from rdchat import paths
-from rdchat.cli import main
 from rdchat.commands import ask
 from rdchat.inference.models.safetensors_file import target_hash
 from tests.commands.running import Console
@@ -31,8 +30,7 @@ def test_a_copy_sees_after_its_size_was_agreed_to(
             "tiny cannot see images. This copy has no vision. Get that of its original: `rdchat models vision tiny`.",
             1,
         )
-    assert main(["models", "vision", "tiny"]) == 2
-    assert console.printed().err.splitlines() == [
+    assert console.runs("models", "vision", "tiny", status=2).err.splitlines() == [
         f"This copy has no vision. Its original has: 545 KB to download from {ORIGINAL}. Only that part is kept.",
         "rdchat: There is no terminal to ask you. Add --yes.",
     ]
@@ -43,7 +41,7 @@ def test_a_copy_sees_after_its_size_was_agreed_to(
     assert asked[0]["stats"]["prompt_tokens"] < asked[1]["stats"]["prompt_tokens"]
     console.refuses(["models", "vision", "tiny", "--yes"], "There is nothing to get", 1)
     name = Path(report["folder"]).name
-    listed = {each["name"]: each for each in console.json("models", "list")["models"]}
+    listed = console.models()
     assert (listed[name]["kind"], listed[name]["complete"], listed["tiny"]["kind"]) == ("vision", True, "model")
     assert console.json("models", "delete", name, "--yes")["model"] == name
     console.refuses([*ASK, "--model", "tiny", "--image", image], "This copy has no vision.", 1)
@@ -54,9 +52,8 @@ def test_deleting_a_model_says_how_to_delete_its_tower(console: Console, system_
     tower = paths.towers_dir() / f"tiny-vision-{target_hash(copy)[:6]}"
     tower.mkdir(parents=True)
     (tower / "config.json").write_text("{}")
-    assert main(["models", "delete", "tiny", "--yes"]) == 0
-    said = console.printed().out
+    said = console.runs("models", "delete", "tiny", "--yes").out
     assert said == f"tiny is in the Trash. Its vision stays; `rdchat models delete {tower.name}` deletes it.\n"
     assert (system_trash / "tiny" / "config.json").exists()
-    assert main(["models", "delete", tower.name, "--yes"]) == 0
+    console.runs("models", "delete", tower.name, "--yes")
     assert not tower.exists()
