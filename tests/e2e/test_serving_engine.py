@@ -47,25 +47,6 @@ def ask(*texts: str, **options: object) -> GenerationRequest:
     return GenerationRequest(messages, GREEDY, draft=DraftSettings(Mode.LOOKUP), **options)  # type: ignore[arg-type]
 
 
-def test_two_agents_with_the_same_instructions_read_them_once(model: LoadedModel) -> None:
-    session = ChatSession(model, cache_bytes=2**30)
-    rules = ChatMessage(Role.SYSTEM, "Answer in one word. " * 12)
-    asking = [ask(f"Name a {what} that one finds in a warm country by the sea, please.") for what in ("fruit", "bird")]
-    chats = [replace(asked, messages=(rules, *asked.messages)) for asked in asking]
-    held = [0, 0]
-    for turn in range(2):
-        for which, asked in enumerate(chats):
-            end = reply(session, asked)
-            shared = 50 if turn == 0 and which == 1 else held[which]
-            assert end.statistics.cached_prompt_tokens >= shared
-            assert turn == 0 or end.statistics.cached_prompt_tokens == shared
-            assert end.token_ids == reply(ChatSession(model), asked).token_ids
-            held[which] = len(session.cache.tokens)
-            turns = (ChatMessage(Role.ASSISTANT, end.text), ChatMessage(Role.USER, "And another one like that?"))
-            chats[which] = replace(asked, messages=(*asked.messages, *turns))
-    assert session.caches.facts.count == 2
-
-
 def test_a_text_is_continued_without_a_template(model: LoadedModel) -> None:
     asked = GenerationRequest((), GREEDY, draft=DraftSettings(Mode.OFF), text="The capital of France is")
     end = reply(ChatSession(model), asked)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rdchat import paths
-from rdchat.errors import ModelError, NetworkError, StorageError, StorageFullError
-from rdchat.hub import AccessRefusedError, HubError, RepositoryFiles
+from rdchat.errors import ModelError, NetworkError, StorageError
+from rdchat.hub import HubError, RepositoryFiles
 from rdchat.hub.downloads.download_record import begin_drafter, listed_downloads
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.api import ModelCard
@@ -17,7 +17,6 @@ from rdchat.inference.library.model_library import library_models
 from rdchat.inference.library.original_source import IncompleteModel, find_original, find_part, plan_part
 from rdchat.inference.models.model_config import is_mtp
 from rdchat.inference.models.safetensors_file import target_hash
-from tests.disks import small_disk
 from tests.grids import share
 from tests.hub.downloads.downloading import LIMITS, check_whole, download, hub_api
 from tests.hub.hub_server import Fault, HubServer, sha256
@@ -304,48 +303,6 @@ def test_a_repository_without_an_index_is_fetched_whole(hub: HubServer, target: 
     original = Original(shards={"model.safetensors": stored({**TRUNK, **FIRST, **SECOND}, 1)})
     hub.add(ORIGINAL, {**config, **original.shards})
     check_layers(fetch(planned(target)), original)
-
-
-def test_a_gated_repository_asks_for_access_and_the_token_goes_to_the_hub_alone(
-    hub: HubServer, target: IncompleteModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = Original()
-    original.put(hub, gated=True)
-    with pytest.raises(AccessRefusedError, match="is gated"):
-        planned(target)
-    monkeypatch.setenv("HF_TOKEN", hub.token)
-    monkeypatch.setenv("RDCHAT_HUB_TOKEN_HOST", hub.url.removeprefix("http://"))
-    check_layers(fetch(planned(target)), original)
-    assert {request.token for request in hub.requests if "/blob/" in request.path} == {""}
-    assert hub.token in {request.token for request in hub.requests}
-
-
-def test_layers_that_the_disk_cannot_hold_are_not_begun(
-    hub: HubServer, target: IncompleteModel, tmp_path: Path
-) -> None:
-    Original().put(hub)
-    plan = planned(target)
-    sent = hub.sent.total()
-    with pytest.raises(StorageFullError, match=r"needs .* more, and the disk has"):
-        fetch(plan, reserve_bytes=2**60)
-    assert hub.sent.total() == sent
-
-
-def test_a_disk_that_fills_up_keeps_what_came(
-    hub: HubServer, target: IncompleteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = Original()
-    original.put(hub)
-    (tmp_path / "disk").mkdir()
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "disk"))
-    plan = planned(target)
-    with small_disk(tmp_path / "disk", kibibytes=1_600) as disk:
-        filler = disk.folder / "other"
-        hub.before_bytes[SHARDS[1]] = lambda: filler.write_bytes(bytes(700_000))
-        with pytest.raises(StorageFullError):
-            fetch(plan)
-        filler.unlink()
-        check_layers(fetch(plan), original)
 
 
 @pytest.mark.parametrize(

@@ -136,19 +136,11 @@ def page(request):
     return {"result": {"tools": [{"name": f"do{number}"}], "nextCursor": number + 1}}
 
 
-def invalid(number, arguments):
-    """Write an answer that no parser takes, or the line of the arguments."""
-    begin = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[]' % number
-    end = b"}}\n"
+def written(number, arguments):
+    """Write an answer over the limit, or the line of the arguments; return whether it is written."""
     match MODE:
         case "says":
             os.write(1, arguments["line"].replace("$ID", str(number)).encode() + b"\n")
-        case "half":
-            os.write(1, begin + b',"_meta":{"a":"\\ud800"}' + end)
-        case "deep":
-            os.write(1, begin + b',"_meta":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + end)
-        case "half, id last":
-            os.write(1, b'{"result":{"content":[{"a":"\\ud800"}]},"jsonrpc":"2.0","id": %d }\n' % number)
         case "long, id last":
             os.write(1, b'{"result":{"content":[')
             for _ in range(400):
@@ -195,7 +187,7 @@ def main():
             case "tools/call" if MODE == "repeats":
                 put({**answer, **repeated(**request["params"]["arguments"])})
             case "tools/call":
-                if not invalid(request["id"], request["params"]["arguments"]):
+                if not written(request["id"], request["params"]["arguments"]):
                     put({**answer, "result": result()})
             case _:
                 put({**answer, "error": {"code": -32601, "message": "what?\n" * 100}})

@@ -245,14 +245,6 @@ def test_values_that_are_no_secrets_stay_in_texts(start: Start, tmp_path: Path) 
     assert run.call(arguments=json.dumps({"way": "text", "text": text}))["text"] == text
 
 
-@pytest.mark.parametrize("mode", ["half", "half, id last", "deep"])
-def test_an_answer_that_cannot_be_parsed_ends_its_call(start: Start, mode: str) -> None:
-    run = start(mode)
-    for _ in range(2):
-        with pytest.raises(RdchatError, match=r"^The tool do gave an answer that is not valid\.$"):
-            run.call()
-
-
 @pytest.mark.slow
 def test_a_program_that_is_not_here_is_named(start: Start) -> None:
     with pytest.raises(RdchatError, match=r"^The program no-such-program of the server absent was not found"):

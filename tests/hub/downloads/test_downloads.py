@@ -321,10 +321,3 @@ def test_same_content_under_two_names_is_fetched_once(hub: HubServer) -> None:
     check_whole(folder, files)
     assert running.fetched_bytes == sum(map(len, small_files().values()))
     assert sum(file.size for file in running.record.files) == running.fetched_bytes
-
-
-def test_a_record_is_what_was_written(hub: HubServer) -> None:
-
-    record = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",))
-    write_record(cached(), record)
-    assert records_of(cached()) == [record]
