@@ -1,5 +1,6 @@
-"""Drafting on the real default model: the same tokens as plain decoding, by every drafter."""
+"""The real default model: the same tokens by every drafter, texts without a template, and the bytes of tokens."""
 
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,17 @@ import mlx.core as mx
 import pytest
 from mlx_lm import stream_generate
 
-from rdchat.inference.api import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftSettings,
+    FinishReason,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    TokenEvent,
+)
 from rdchat.inference.auto import auto_drafter, measuring
 from rdchat.inference.device import on_gpu
 from rdchat.inference.loading import load_model
@@ -122,3 +133,28 @@ def test_the_models_own_4_bit_weights_are_kept_as_they_are(default_model_folder:
     assert mx.allclose(unpacked.astype(mx.float32), full.weight, atol=1e-3).item()
     end = reply(ChatSession(packed), plain_request("Explain why the sky is blue.", temperature=0, max_tokens=3))
     assert "sky" in end.text
+
+
+def test_a_text_is_continued_without_a_template(model: LoadedModel) -> None:
+    asked = replace(plain_request(temperature=0, max_tokens=12), text="The capital of France is")
+    end = reply(ChatSession(model), asked)
+    assert end.statistics.prompt_tokens == len(model.tokenizer.encode("The capital of France is"))
+    assert "Paris" in end.text
+
+
+def test_the_bytes_of_tokens_are_those_of_the_text(model: LoadedModel) -> None:
+    asked = replace(plain_request("Repeat these signs: 🦔🦊 漢字 ✈", temperature=0, max_tokens=12), top_log_probs=5)
+    *events, end = ChatSession(model).generate(asked)
+    assert isinstance(end, ReplyEnd)
+    tokens = [event for event in events if isinstance(event, TokenEvent)]
+    if end.finish_reason is FinishReason.EOS:
+        tokens.pop()
+    said = b"".join(event.data for event in tokens).decode(errors="ignore")
+    assert said.lstrip() == end.text.lstrip()
+    for event in tokens:
+        assert event.alternatives[0].token_id == event.token_id
+        assert event.alternatives[0].log_prob == pytest.approx(event.log_prob, abs=1e-4)
+        assert len(event.alternatives) == 5
+    for text in ("🦔", "漢", "é"):
+        ids = model.tokenizer.encode(text, add_special_tokens=False)
+        assert b"".join(model.token_data(token) for token in ids).decode() == text

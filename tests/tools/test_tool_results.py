@@ -199,7 +199,7 @@ def test_an_answer_that_cannot_be_parsed_ends_its_call(saying: Run, line: str) -
             saying.call(arguments=json.dumps({"line": line}))
 
 
-_PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40).decode()
+_PNG = base64.b64encode(PNG * 40).decode()
 _LEAVES = some.text(min_size=1) | some.integers() | some.booleans() | some.none()
 _JSON = some.recursive(
     _LEAVES, lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(), inner, max_size=3)

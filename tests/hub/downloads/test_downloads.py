@@ -110,7 +110,9 @@ def test_a_file_without_a_checksum_is_refused(hub: HubServer) -> None:
     check_nothing_installed()
 
 
-def test_cuts_at_random_bytes_cost_no_byte_twice(hub: HubServer, files: dict[str, bytes]) -> None:
+@pytest.mark.parametrize("etags", [True, False])
+def test_cuts_at_random_bytes_cost_no_byte_twice(hub: HubServer, files: dict[str, bytes], etags: bool) -> None:
+    hub.etags = etags
     cuts = [random.Random(seed).randrange(1, 60_000) for seed in range(8)]
     hub.fault(WEIGHTS, *(Fault(cut=cut) for cut in cuts))
     folder, _ = download()
@@ -243,14 +245,6 @@ def test_what_no_record_names_goes_and_what_recurs_is_used(hub: HubServer) -> No
     sha = sha256(small_files()[WEIGHTS])
     assert left == {"lock", record.name, f"{sha}.part"}
     assert hub.sent[sha] == len(small_files()[WEIGHTS])
-
-
-def test_without_an_etag_it_goes_on_too(hub: HubServer, files: dict[str, bytes]) -> None:
-    hub.etags = False
-    hub.fault(WEIGHTS, Fault(cut=100_000))
-    folder, _ = download()
-    check_whole(folder, files)
-    assert hub.sent.total() == sum(map(len, files.values()))
 
 
 def test_a_server_that_knows_no_ranges_begins_again_and_that_is_said(hub: HubServer, files: dict[str, bytes]) -> None:

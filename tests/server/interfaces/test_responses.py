@@ -337,18 +337,11 @@ def test_the_oldest_items_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mode", ["required", "auto"])
-def test_the_tools_of_one_request_may_be_limited(openai: OpenAI, gate: ScriptedGate, mode: str) -> None:
-    names = ("look", "write")
-    listed: Any = [{"type": "function", "function": {"name": name, "parameters": TOOL["parameters"]}} for name in names]
-    gate.scripts = [
-        Script(('{"name": "look", "arguments": {}}',)) if mode == "required" else replace(CALLS, calls=CALLS.calls[:1])
-    ]
-    chosen: Any = [{"type": "function", "function": {"name": "look"}}]
-    choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": chosen}}
-    reply = openai.chat.completions.create(
-        model="", messages=[{"role": "user", "content": "Hi"}], tools=listed, tool_choice=choice
-    )
-    calls: Any = reply.choices[0].message.tool_calls
-    assert [call.function.name for call in calls] == ["look"]
-    assert [each["function"]["name"] for each in json.loads(gate.requests[0].tools)] == ["look"]
-    assert bool(gate.requests[0].shape) == (mode == "required")
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_the_tools_of_one_request_may_be_limited(mode: str, is_nested: bool) -> None:
+    allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "look"}}]}
+    choice = {"type": "allowed_tools"} | ({"allowed_tools": allowed} if is_nested else allowed)
+    asked = ASK | {"tools": [TOOL, TOOL | {"name": "write"}], "tool_choice": choice}
+    request = Responses().read_request(Fields(asked))
+    assert [tool["function"]["name"] for tool in request.tools] == ["look"]
+    assert bool(request.shape) == (mode == "required")
