@@ -74,7 +74,7 @@ class Job:
     _accepted: int = 0
 
     def check_stopped(self) -> None:
-        """Raise ApiError once it is stopped."""
+        """Raise ApiError once it is stopped, which may happen at each `await`."""
         if self.stopped:
             raise ApiError(503, _STOPPED)
 

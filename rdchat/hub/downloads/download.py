@@ -93,6 +93,7 @@ class Download:
         repository: The hub id.
         revision: The requested branch, tag or commit.
         is_model: Whether it is a language model; otherwise a drafter head.
+        state: What happens with it now, or how it ended.
         commit: Commit of the revision; empty until the hub has answered.
         files: Its files by name; empty until the hub has answered.
         left_out: Files of the repository that are not downloaded, such as pickles and code.

@@ -87,6 +87,7 @@ class FileDownload:
         endpoint: The hub.
         files: The file is one of these.
         partial: Receives the bytes; the caller holds the repository's lock.
+        limits: When the connection is given up, how often it is made again, and the free space that stays.
         running: Its progress, which is kept up to date.
     """
 
