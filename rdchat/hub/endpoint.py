@@ -68,7 +68,12 @@ class TokenSource(StrEnum):
 
 
 class Token:
-    """A token, whose text no log, message or traceback shows. It is no dataclass: `asdict` would copy the text."""
+    """A token, whose text no log, message or traceback shows. It is no dataclass: `asdict` would copy the text.
+
+    Attributes:
+        text: The token itself.
+        source: Where it was found.
+    """
 
     __slots__ = ("source", "text")
 

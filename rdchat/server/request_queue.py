@@ -116,6 +116,8 @@ class RequestQueue:
         on_change: Called with the facts when they have changed.
 
     Attributes:
+        engine: The engine.
+        models: Finds the model that answers for a name.
         facts: The facts that were published last; the address is empty until the server listens.
     """
 

@@ -205,6 +205,7 @@ class RunningDownload:
         download: Its record before it was begun or resumed.
 
     Attributes:
+        state: What happens now.
         files: The files to fetch; None until the hub has listed them.
         done: Bytes on disk, by digest.
         fetched_bytes: Bytes received over the network.

@@ -35,7 +35,10 @@ class PartialFile:
 
     Args:
         folder: An existing folder.
-        file: The file as the hub describes it.
+        file: The file as the hub describes it, also as an attribute.
+
+    Attributes:
+        path: Where the bytes are; nothing is there before the first one.
     """
 
     def __init__(self, folder: Path, file: HubFile) -> None:

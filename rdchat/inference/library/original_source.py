@@ -202,8 +202,8 @@ class IncompleteModel:
         Raises:
             ModelError: If they cannot be read, are not MLX's, already have the part, or rdchat does not know theirs.
         """
-        config = read_config(model.path)
         folder = model.path
+        config = read_config(folder)
         tensors = read_headers(folder, weight_files(folder, readable_entries(folder)))
         check_lacks(part, model.name, config, tensors)
         # The loaded model has no origin, and its name may be a hub id.
