@@ -16,7 +16,7 @@ MODE = sys.argv[1]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(40)).decode()
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 listings = itertools.count(1)
-lengths = iter((40_000_000, 9, 50_000_000, 9))
+lengths = iter((2_000_000, 9, 3_000_000, 9))
 
 
 def put(message):
@@ -74,8 +74,6 @@ def result():  # noqa: C901
             os._exit(3)
         case "1 GB":
             pour(b"x" * 65_536)
-        case "flood":
-            pour(b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}\n')
         case "pings":
             pour(b'{"jsonrpc": "2.0", "id": "a", "method": "ping"}\n')
         case "garbage":
@@ -143,7 +141,7 @@ def written(number, arguments):
             os.write(1, arguments["line"].replace("$ID", str(number)).encode() + b"\n")
         case "long, id last":
             os.write(1, b'{"result":{"content":[')
-            for _ in range(400):
+            for _ in range(20):
                 os.write(1, b'"' + b"x" * 99_997 + b'",')
             os.write(1, b'1]},"jsonrpc":"2.0","id": %d }\n' % number)
         case _:
