@@ -208,9 +208,8 @@ class Tokens:
             InvalidSettingError: If the environment or the hub's file has an invalid token.
         """
         if not endpoint.is_mirror or os.environ.get(HOST_VARIABLE, "").lower() == endpoint.host:
-            text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or ""
-            if text.strip():
-                return Token(text.strip(), TokenSource.ENVIRONMENT)
+            if text := (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip():
+                return Token(text, TokenSource.ENVIRONMENT)
             if text := _from_file().strip():
                 return Token(text, TokenSource.HUB_FILE)
         name = endpoint.token_key

@@ -92,8 +92,8 @@ class Guard:
         )
 
     def _is_own_origin(self, origin: str) -> bool:
-        scheme, separator, host = origin.partition("://")
-        return scheme == "http" and separator != "" and self._is_this_server(host)
+        scheme, _, host = origin.partition("://")
+        return scheme == "http" and self._is_this_server(host)
 
 
 def cors_headers(headers: Headers) -> dict[str, str]:

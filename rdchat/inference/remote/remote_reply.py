@@ -272,11 +272,11 @@ class RemoteReply:
     @property
     def statistics(self) -> Statistics:
         """The server's counters, which come at the end, and times that were measured here."""
+        reported = self._received.statistics
         if not self._text_at:
-            return self._received.statistics
+            return reported
         ttft_ms = (self._text_at - self._begun_at) * 1000
         measured_ms = (self._last_at - self._text_at) * 1000
-        reported = self._received.statistics
         return replace(reported, ttft_ms=ttft_ms, decode_ms=reported.decode_ms or measured_ms)
 
     def _receive(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
-from rdchat.hub.endpoint import is_server
+from rdchat.hub import is_server
 from rdchat.keychain import FAILED, ask_keychain
 
 DEFAULT_PORT = 8817

@@ -304,8 +304,8 @@ def call_of(answer: str, tools: Tools) -> tuple[ToolCall, ...]:
     """Return the call in an answer that has the shape of `call_shape`; empty for another answer, or one cut off."""
     match parsed_json(answer):
         case {"name": str(name), "arguments": dict(arguments), **rest} if not rest:
-            if any(name == tool["function"]["name"] for tool in tools):
-                return (ToolCall(name, json.dumps(arguments, ensure_ascii=False)),)
+            call = ToolCall(name, json.dumps(arguments, ensure_ascii=False))
+            return (call,) if origin_of(call, tools) else ()
     return ()
 
 

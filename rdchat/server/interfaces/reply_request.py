@@ -291,9 +291,10 @@ class ReplyParts:
         for token in tokens:
             self._token_starts.append(self._token_starts[-1] + len(token.text))
             for piece in token.pieces:
-                if piece.is_thought or piece.is_mark:
-                    self._thought_ranges.append((self._length, self._length + len(piece.text)))
+                start = self._length
                 self._length += len(piece.text)
+                if piece.is_thought or piece.is_mark:
+                    self._thought_ranges.append((start, self._length))
                 if piece.is_mark:
                     # The mark that opens the first thought ends none.
                     self._thought_ended = bool(self._sent_thought + thought)
