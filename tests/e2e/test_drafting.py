@@ -136,7 +136,8 @@ def test_the_models_own_4_bit_weights_are_kept_as_they_are(default_model_folder:
 
 
 def test_a_text_is_continued_without_a_template(model: LoadedModel) -> None:
-    asked = replace(plain_request(temperature=0, max_tokens=12), text="The capital of France is")
+    params = SamplingParams(temperature=0, max_tokens=12)
+    asked = GenerationRequest((), params, draft=DraftSettings(Mode.OFF), text="The capital of France is")
     end = reply(ChatSession(model), asked)
     assert end.statistics.prompt_tokens == len(model.tokenizer.encode("The capital of France is"))
     assert "Paris" in end.text
