@@ -40,7 +40,6 @@ _PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what ne
 _ON_ONE_WORKER = (
     ("tests/server/interfaces/test_openai_client.py", "tests/server/interfaces/test_responses.py",
      "tests/server/interfaces/test_anthropic_client.py", "tests/server/interfaces/test_other_programs.py"),
-    ("tests/e2e/test_answer_shapes.py", "tests/e2e/test_drafting.py", "tests/e2e/test_serving_engine.py"),
     ("tests/project/test_searchable_names.py", "tests/project/test_repeated_facts.py", "tests/project/test_size.py",
      "tests/project/test_test_imports.py", "tests/project/test_patterns.py", "tests/inference/test_failing_reads.py"),
 )  # fmt: skip

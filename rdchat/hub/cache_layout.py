@@ -203,10 +203,10 @@ def cached_repositories() -> Iterator[CachedRepository]:
             yield CachedRepository("/".join(parts), folder)
 
 
-def snapshot_of(name: str, revision: str = "main") -> Path | None:
-    """Return the snapshot folder of a model in the hub's cache; None if it is not there."""
+def snapshot_of(name: str) -> Path | None:
+    """Return the main snapshot's folder of a model in the hub's cache; None if it is not there."""
     repository = _folder_of(name)
-    commit = repository.commit_of(revision)
+    commit = repository.commit_of("main")
     snapshot = repository.snapshots / commit
     return snapshot if commit and snapshot.is_dir() else None
 

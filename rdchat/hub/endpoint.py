@@ -68,7 +68,12 @@ class TokenSource(StrEnum):
 
 
 class Token:
-    """A token, whose text no log, message or traceback shows. It is no dataclass: `asdict` would copy the text."""
+    """A token, whose text no log, message or traceback shows. It is no dataclass: `asdict` would copy the text.
+
+    Attributes:
+        text: The token itself.
+        source: Where it was found.
+    """
 
     __slots__ = ("source", "text")
 
@@ -136,17 +141,22 @@ def find_endpoint() -> Endpoint:
         InvalidSettingError: If `HF_ENDPOINT` is not an address.
     """
     url = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
-    try:
-        parts = urlsplit(url)
-        # Both `hostname` and `port` may raise ValueError.
-        named = parts.hostname if parts.port != 0 else None
-    except ValueError:
-        named = None
-    if not named or parts.scheme not in {"http", "https"} or parts.username or parts.query or parts.fragment:
+    if not is_server(url):
         raise InvalidSettingError(
             f"HF_ENDPOINT is not a web address: {url[:200]}.", f"Give one such as {DEFAULT_ENDPOINT}."
         )
     return Endpoint(url)
+
+
+def is_server(address: str) -> bool:
+    """Return whether an address is that of a web server, with a path at most: no user, no query, no fragment."""
+    try:
+        parts = urlsplit(address)
+        # Both `hostname` and `port` may raise ValueError.
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return has_host and parts.scheme in {"http", "https"} and not (parts.username or parts.query or parts.fragment)
 
 
 def check_online() -> None:
@@ -198,9 +208,8 @@ class Tokens:
             InvalidSettingError: If the environment or the hub's file has an invalid token.
         """
         if not endpoint.is_mirror or os.environ.get(HOST_VARIABLE, "").lower() == endpoint.host:
-            text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or ""
-            if text.strip():
-                return Token(text.strip(), TokenSource.ENVIRONMENT)
+            if text := (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip():
+                return Token(text, TokenSource.ENVIRONMENT)
             if text := _from_file().strip():
                 return Token(text, TokenSource.HUB_FILE)
         name = endpoint.token_key

@@ -60,6 +60,8 @@ class HubReader:
     All calls raise HubError if there is no answer, a refusal, or none within the limits.
 
     Attributes:
+        endpoint: The hub, with the person's token if there is one.
+        limits: Limits of each answer.
         repository: The requested model, for the message of a refusal; empty for a search.
         revision: Its branch, tag or commit.
     """

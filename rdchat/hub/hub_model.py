@@ -93,11 +93,11 @@ def parse_model(name: str, answer: dict[str, Any]) -> HubModel:
         answer: The hub's JSON.
     """
     config = answer["config"] if isinstance(answer.get("config"), dict) else {}
-    tags = answer["tags"] if isinstance(answer.get("tags"), list) else []
-    licences = [tag for tag in tags if isinstance(tag, str) and tag.startswith("license:")]
+    tags = [tag for tag in answer["tags"] if isinstance(tag, str)] if isinstance(answer.get("tags"), list) else []
+    licences = [tag for tag in tags if tag.startswith("license:")]
     family = config.get("model_type")
     packing = config.get("quantization_config")
-    originals = {tag.removeprefix(_QUANTIZED) for tag in tags if isinstance(tag, str) and tag.startswith(_QUANTIZED)}
+    originals = {tag.removeprefix(_QUANTIZED) for tag in tags if tag.startswith(_QUANTIZED)}
     # A merge of several models has no one original.
     original = originals.pop() if len(originals) == 1 else ""
     counts = _tensor_counts(answer.get("safetensors"))

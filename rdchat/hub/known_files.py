@@ -267,7 +267,8 @@ def chosen_files(files: Iterable[HubFile], packed: str = "") -> tuple[tuple[HubF
             text = f"{file.name} is too large: {size_text(file.size)}. The limit is {size_text(limit)}."
             raise HubError(text, "Look for another version of the model.")
     names = {file.name for file in taken}
-    return tuple(sorted(taken, key=lambda file: file.name)), tuple(f.name for f in listed if f.name not in names)
+    left_out = tuple(file.name for file in listed if file.name not in names)
+    return tuple(sorted(taken, key=lambda file: file.name)), left_out
 
 
 def _is_known(file: HubFile) -> bool:

@@ -20,6 +20,7 @@ class _Suggested:
     Attributes:
         repository: The hub id.
         licence: As the hub names it.
+        weights_gb: Size of its weights, in decimal gigabytes.
     """
 
     repository: str
@@ -52,6 +53,7 @@ class Suggestion(_Suggested):
         family: Its model type in mlx-lm.
         good_for: What it is good for, a sentence.
         why: Why it was chosen, and its drafter.
+        drafter: The drafter that comes with it.
         sees: Whether its files have an image encoder of a kind that rdchat reads.
     """
 

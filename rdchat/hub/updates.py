@@ -26,6 +26,7 @@ class Update:
     """A version that is newer than the one that runs.
 
     Attributes:
+        version: Its number, such as `1.2.0`.
         notes: What is new, as plain text; may be empty.
         page: Address of the page where to get it.
     """
@@ -59,8 +60,7 @@ def newer_version(address: str) -> Update | None:
     parts = urlsplit(address)
     endpoint = Endpoint(f"{parts.scheme}://{parts.netloc}")
     try:
-        answer = HubReader(endpoint, AnswerLimits()).read_json(address)
-        update = _read(answer)
+        update = _read(HubReader(endpoint, AnswerLimits()).read_json(address))
         return update if _numbers(update.version) > _numbers(rdchat.__version__) else None
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise HubError(f"{endpoint.host} does not say which version of rdchat is the newest.") from error

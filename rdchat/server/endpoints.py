@@ -117,7 +117,8 @@ class Endpoints:
         info = self._queue.engine.model
         # A model that sees no images gets a placeholder for each, so they are not read.
         is_blind = is_loaded and info is not None and not info.sees
-        async with self._images.reader(request) if request.images and not is_blind else nullcontext() as read_images:
+        reader = self._images.reader(request) if request.images and not is_blind else nullcontext()
+        async with reader as read_images:
             if path == _COUNT_PATH:
                 if read_images is not None:
                     request = await self._read_for_count(read_images, receive)

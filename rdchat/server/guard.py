@@ -36,12 +36,11 @@ class Guard:
     def __init__(self, settings: ServerSettings, port: int) -> None:
         self._key = _digest(settings.key)
         self._port = port
-        names = {*_LOOPBACK_NAMES, settings.host.lower(), *settings.allowed_hosts}
+        self._host_names = {*_LOOPBACK_NAMES, settings.host.lower(), *settings.allowed_hosts}
         self._only_this_machine = is_loopback(settings.host)
         if not self._only_this_machine:
             own = socket.gethostname().lower()
-            names |= {own, own.partition(".")[0], f"{own.partition('.')[0]}.local"}
-        self._host_names = names
+            self._host_names |= {own, own.partition(".")[0], f"{own.partition('.')[0]}.local"}
 
     def check_request(self, headers: Headers) -> None:
         """Raise ApiError for a request of a web page, or without the key. One right key among several is enough."""
@@ -93,8 +92,8 @@ class Guard:
         )
 
     def _is_own_origin(self, origin: str) -> bool:
-        scheme, separator, host = origin.partition("://")
-        return scheme == "http" and separator != "" and self._is_this_server(host)
+        scheme, _, host = origin.partition("://")
+        return scheme == "http" and self._is_this_server(host)
 
 
 def cors_headers(headers: Headers) -> dict[str, str]:

@@ -74,7 +74,7 @@ class Job:
     _accepted: int = 0
 
     def check_stopped(self) -> None:
-        """Raise ApiError once it is stopped."""
+        """Raise ApiError once it is stopped, which may happen at each `await`."""
         if self.stopped:
             raise ApiError(503, _STOPPED)
 
@@ -116,6 +116,8 @@ class RequestQueue:
         on_change: Called with the facts when they have changed.
 
     Attributes:
+        engine: The engine.
+        models: Finds the model that answers for a name.
         facts: The facts that were published last; the address is empty until the server listens.
     """
 

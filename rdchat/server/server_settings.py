@@ -58,6 +58,7 @@ class ServerSettings:
         may_load_models: Whether a request that names another installed model loads it.
         allowed_hosts: More names of this machine that the header `Host` may have; see `host_names`.
         substitutes_models: Whether the loaded model answers for one that is not installed.
+        limits: Limits of requests and connections.
         certificate: PEM file of the certificate that encrypts the connections; None for none.
         certificate_key: PEM file of its key; None where the same file has it.
 
@@ -127,6 +128,7 @@ class RequestFacts:
         path: Path of the request, such as `/v1/messages`.
         user_agent: Name that the client gives itself, one line.
         model: Name of the model.
+        phase: What happens with it now.
         tokens: Tokens written so far in all its replies.
         tokens_per_second: Speed of the present reply; None before its second token.
         acceptance: Share of drafted tokens that were accepted; None if none was drafted.

@@ -47,7 +47,12 @@ def with_own_name(server: ToolServer) -> ToolServer:
 
 
 class BuiltInServer:
-    """A server inside this process, with the methods of `Connection`."""
+    """A server inside this process, with the methods of `Connection`.
+
+    Attributes:
+        failure: Why it ended; None while it runs.
+        tools: Its tools by name, as `listed_tools` returns those of other servers.
+    """
 
     def __init__(self, server: ToolServer) -> None:
         self.failure: RdchatError | None = None

@@ -26,7 +26,7 @@ from rdchat import __version__
 from rdchat.errors import RdchatError, one_line
 from rdchat.tools.definitions import MAX_LISTED, ServerLimits, SessionEndedError, ToolServer, listed_tools
 from rdchat.tools.process_guard import ProcessGuard
-from rdchat.tools.streams import LOG_LINES, Program, error_text, http_streams, program_streams
+from rdchat.tools.streams import LOG_LINES, SESSION_ENDED, Program, error_text, http_streams, program_streams
 from rdchat.tools.tool_results import result_fields
 from rdchat.wording import size_text
 
@@ -60,7 +60,7 @@ class Connection:
         tools: Its tools by name, as `listed_tools` returns them; None until it has started.
         failure: Why it ended; None while it runs.
         refusals: By the number of a request that was answered with an HTTP error: what its status says, as the end of a
-            sentence; an empty text says that the session has ended.
+            sentence, or `SESSION_ENDED`.
         program: Its program while that runs; None for an address.
         is_ending: Whether the program is ended here, so that its end is no failure.
     """
@@ -202,10 +202,6 @@ class Connection:
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Send a request and return the result.
 
-        A failure comes as an MCPError. What it means is found in this order: an HTTP status that ends the session;
-        an answer that the SDK cannot parse; a stream that broke off; the end of the server; an HTTP error, whose status
-        (`refusals`) replaces the SDK's words or precedes the server's; and then the server's own error.
-
         Raises:
             SessionEndedError: If the server has ended the session.
             ConnectionError: If the answer broke off.
@@ -221,25 +217,35 @@ class Connection:
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
             refusal = self.refusals.pop(number, None)
-            if refusal == "":
+            if refusal == SESSION_ENDED:
                 raise SessionEndedError(self._server.name, session) from error
-            details = error.error
+            raise await self._meaning_of(error.error, refusal) from error
+
+    async def _meaning_of(self, details: types.ErrorData, refusal: str | None) -> Exception:
+        """Return what an MCPError means, as one of the errors of `_request`.
+
+        Errors of the SDK itself come this way too. They are told by their words, as servers may use the same codes for
+        errors of their own.
+
+        Args:
+            details: The error, of the SDK or of the server.
+            refusal: What the HTTP status says; None without an HTTP error.
+        """
         text = error_text(details.message, details.data)
-        # Errors of the SDK itself come this way too. They are told by their words, as servers may use the same
-        # codes for errors of their own. Where the SDK cannot parse an answer, its text quotes it, so that is not shown.
+        # The SDK quotes an answer that it cannot parse, so its text is not shown.
         is_quoted = details.code == types.PARSE_ERROR and text.startswith("Failed to parse ")
         if not text or (is_quoted and self.too_long not in text):
-            raise ValueError("not valid")
+            return ValueError("not valid")
         if text.startswith("SSE stream "):
-            raise ConnectionError("broken off")
+            return ConnectionError("broken off")
         if text == "Connection closed":
             # The reason is known when all of the connection has ended. Otherwise, these are the server's words.
             await asyncio.wait([self._task], timeout=_END_S)
             if self._task.done() or self.failure is not None:
-                raise self.failure or RdchatError(f"The server {self._server.name} was stopped.")
+                return self.failure or RdchatError(f"The server {self._server.name} was stopped.")
         if refusal and text in _SDK_ERRORS:
-            raise _AnsweredError(refusal)
-        raise _AnsweredError(self.short(error_text(refusal, text)))
+            return _AnsweredError(refusal)
+        return _AnsweredError(self.short(error_text(refusal, text)))
 
     def end_with(self, what: str) -> None:
         """End the connection; only the first reason counts."""

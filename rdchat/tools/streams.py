@@ -52,6 +52,8 @@ _POLITE_S = 0.5
 _PIECE = 2**16
 LOG_LINES = 200
 """Lines of standard error that are kept."""
+SESSION_ENDED = ""
+"""Stands in `Connection.refusals` for a request that was refused since the server has ended the session."""
 # Lines of output that are no message, after which a program is ended.
 _MAX_GARBAGE = 100
 # The id in an answer that cannot be parsed, at its beginning or its end, such as 7 in `{"id": 7, "result": …` and in
@@ -101,8 +103,8 @@ async def _message_of(request: httpx2.Request) -> dict[str, Any]:
 async def _limit_response(connection: "Connection", response: httpx2.Response) -> None:
     """Refuse redirects to other hosts and compressed answers; note an HTTP error, and have the body counted.
 
-    The error is noted in `Connection.refusals`, where the request that fails looks it up. There, an empty text says
-    that the session has ended: HTTP 404 for a request with a session's id.
+    The error is noted in `Connection.refusals`, where the request that fails looks it up. HTTP 404 for a request with a
+    session's id says that the session has ended.
     """
     headers = response.headers
     sent_to = response.request.url
@@ -116,7 +118,8 @@ async def _limit_response(connection: "Connection", response: httpx2.Response) -
         number = message.get("id") if "method" in message else None
         status = response.status_code
         is_ended = status == 404 and MCP_SESSION_ID in response.request.headers
-        connection.refusals[number] = "" if is_ended else _REFUSALS.get(status, f"it answered with HTTP {status}")
+        said = _REFUSALS.get(status, f"it answered with HTTP {status}")
+        connection.refusals[number] = SESSION_ENDED if is_ended else said
     is_stream = headers.get("content-type", "").startswith("text/event-stream")
     response.stream = _Counted(response.stream, connection, is_stream)
 

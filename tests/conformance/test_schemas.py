@@ -39,10 +39,10 @@ STRICTER = {
 }
 
 
-def test_a_third_of_the_suite_finds_nothing_that_is_wrong() -> None:
-    report = judge(suite()[::3])
+def test_a_sixth_of_the_suite_finds_nothing_that_is_wrong() -> None:
+    report = judge(suite()[::6])
     assert report.wrong == []
-    assert report.counts["invalid instances"] > 150
+    assert report.counts["invalid instances"] > 60
 
 
 @pytest.mark.slow

@@ -95,11 +95,6 @@ def missing(_good: Path, place: Path) -> str:
     return f"There is no model at {place}."
 
 
-def empty(_good: Path, place: Path) -> str:
-    place.mkdir()
-    return f"The folder {place} is empty."
-
-
 def truncated(good: Path, place: Path) -> str:
     shutil.copytree(good, place)
     weights = place / "model.safetensors"
@@ -114,17 +109,10 @@ def unknown_architecture(good: Path, place: Path) -> str:
     return "The installed mlx-lm does not support the architecture 'banana'."
 
 
-def gguf_file(_good: Path, place: Path) -> str:
-    place.write_bytes(b"GGUF")
-    return f"{place} is a file, not a model."
-
-
 HINTS: dict[Callable[[Path, Path], str], str] = {
     missing: "Check the path. Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json.",
-    empty: "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json.",
     truncated: "Download or convert the model again.",
     unknown_architecture: "Choose another model, or update mlx-lm if a newer version supports it.",
-    gguf_file: "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json.",
 }
 
 

@@ -1,5 +1,6 @@
-"""Drafting on the real default model: the same tokens as plain decoding, by every drafter."""
+"""The real default model: the same tokens by every drafter, texts without a template, and the bytes of tokens."""
 
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,17 @@ import mlx.core as mx
 import pytest
 from mlx_lm import stream_generate
 
-from rdchat.inference.api import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftSettings,
+    FinishReason,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    TokenEvent,
+)
 from rdchat.inference.auto import auto_drafter, measuring
 from rdchat.inference.device import on_gpu
 from rdchat.inference.loading import load_model
@@ -103,11 +114,10 @@ def test_on_a_cpu_auto_is_float32_and_the_model_is_described(model: LoadedModel,
     assert info.weights_bytes == pytest.approx(4 * info.parameters, rel=0.01)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16"])
-def test_half_precision_loads_and_speaks(default_model_folder: Path, dtype: str) -> None:
-    model = load_model(default_model_folder, dtype)
+def test_half_precision_loads_and_speaks(default_model_folder: Path) -> None:
+    model = load_model(default_model_folder, "bfloat16")
     end = reply(ChatSession(model), plain_request("Explain why the sky is blue.", temperature=0, max_tokens=3))
-    assert model.info.dtype == dtype
+    assert model.info.dtype == "bfloat16"
     assert "sky" in end.text
 
 
@@ -123,3 +133,29 @@ def test_the_models_own_4_bit_weights_are_kept_as_they_are(default_model_folder:
     assert mx.allclose(unpacked.astype(mx.float32), full.weight, atol=1e-3).item()
     end = reply(ChatSession(packed), plain_request("Explain why the sky is blue.", temperature=0, max_tokens=3))
     assert "sky" in end.text
+
+
+def test_a_text_is_continued_without_a_template(model: LoadedModel) -> None:
+    params = SamplingParams(temperature=0, max_tokens=12)
+    asked = GenerationRequest((), params, draft=DraftSettings(Mode.OFF), text="The capital of France is")
+    end = reply(ChatSession(model), asked)
+    assert end.statistics.prompt_tokens == len(model.tokenizer.encode("The capital of France is"))
+    assert "Paris" in end.text
+
+
+def test_the_bytes_of_tokens_are_those_of_the_text(model: LoadedModel) -> None:
+    asked = replace(plain_request("Repeat these signs: 🦔🦊 漢字 ✈", temperature=0, max_tokens=12), top_log_probs=5)
+    *events, end = ChatSession(model).generate(asked)
+    assert isinstance(end, ReplyEnd)
+    tokens = [event for event in events if isinstance(event, TokenEvent)]
+    if end.finish_reason is FinishReason.EOS:
+        tokens.pop()
+    said = b"".join(event.data for event in tokens).decode(errors="ignore")
+    assert said.lstrip() == end.text.lstrip()
+    for event in tokens:
+        assert event.alternatives[0].token_id == event.token_id
+        assert event.alternatives[0].log_prob == pytest.approx(event.log_prob, abs=1e-4)
+        assert len(event.alternatives) == 5
+    for text in ("🦔", "漢", "é"):
+        ids = model.tokenizer.encode(text, add_special_tokens=False)
+        assert b"".join(model.token_data(token) for token in ids).decode() == text

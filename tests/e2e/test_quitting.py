@@ -82,7 +82,7 @@ class Told(app.App):
     def seen(self, text):
         if "a time" in text:
             # By then the recorder has saved what there is.
-            QTimer.singleShot(3000, self.tell)
+            QTimer.singleShot(1500, self.tell)
 
     def tell(self):
         print("there", flush=True)

@@ -227,15 +227,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _note(self, digest: str) -> None:
         asked = _RANGE.fullmatch(self.headers.get("Range", ""))
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        self.hub.requests.append(
-            Request(
-                self.headers["Host"],
-                self.path,
-                token,
-                int(asked[1]) if asked else 0,
-                digest,
-            )
-        )
+        start = int(asked[1]) if asked else 0
+        self.hub.requests.append(Request(self.headers["Host"], self.path, token, start, digest))
 
     def _refused(self, repository: Repository | None) -> bool:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -281,7 +274,7 @@ class _Handler(BaseHTTPRequestHandler):
             files_told = [listed(name, data) | repository.told.get(name, {}) for name, data in files.items()]
             name = "/".join(words[:2])
             told = self._facts(name, repository, 0) | {"sha": commit, "siblings": files_told}
-            self._answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
+            self._tell(told)
 
     def _history(self, repository: Repository) -> None:
         """Tell of the commits, the newest first: one a day, in the order in which they were added."""
@@ -289,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
             {"id": commit, "date": f"2026-10-{day:02d}T10:00:00.000Z", "title": "", "message": "", "authors": []}
             for day, commit in enumerate(repository.commits, 1)
         ]
-        self._answer(200, {"Content-Type": "application/json"}, json.dumps(told[::-1]).encode())
+        self._tell(told[::-1])
 
     def _facts(self, name: str, repository: Repository, number: int) -> dict[str, Any]:
         """Return what the API tells of a model; `number` is its downloads where nothing else is said."""
@@ -310,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         known = self.headers.get("Authorization", "") == f"Bearer {self.hub.token}"
         body = {"type": "user", "name": "mia"} if known else {"error": "Invalid credentials in Authorization header"}
-        self._answer(200 if known else 401, {"Content-Type": "application/json"}, json.dumps(body).encode())
+        self._tell(body, 200 if known else 401)
 
     def _search(self, query: dict[str, list[str]]) -> None:
         words = query.get("search", [""])[0].lower()
@@ -325,7 +318,7 @@ class _Handler(BaseHTTPRequestHandler):
         if any(order in repository.facts for repository in self.hub.repositories.values()):
             found.sort(key=lambda facts: facts[order], reverse=True)
         limit = int(query.get("limit", ["100"])[0])
-        self._answer(200, {"Content-Type": "application/json"}, json.dumps(found[:limit]).encode())
+        self._tell(found[:limit])
 
     def _resolve(self, name: str, commit: str, file: str) -> None:
         repository = self.hub.repositories.get(name)
@@ -421,6 +414,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.sent[""] += len(piece)
             if self.hub.closing.is_set():
                 break
+
+    def _tell(self, facts: object, status: int = 200) -> None:
+        self._answer(status, {"Content-Type": "application/json"}, json.dumps(facts).encode())
 
     def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response(status)

@@ -34,14 +34,9 @@ QUESTIONS: dict[str, Callable[[HubApi], object]] = {
     "account": lambda api: api.account(),
 }
 _SOCKETS = 2**23  # bytes that may lie in buffers between the two
-
-
-@pytest.fixture
-def question(request: pytest.FixtureRequest) -> Callable[[HubApi], object]:
-    return QUESTIONS[request.param]
-
-
-each_question = pytest.mark.parametrize("question", QUESTIONS, indirect=True)
+each_question = pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+# httpcore2 leaves a connection to the collector where a SOCKS proxy refuses.
+left_connections = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 def api_of(**limits: float) -> HubApi:
@@ -164,9 +159,6 @@ def test_headers_of_a_file_that_come_a_byte_a_second_end(hub: HubServer, monkeyp
     assert time.monotonic() - began < 10
 
 
-# httpcore2 leaves a connection to the collector where a SOCKS proxy refuses
-
-
 @pytest.fixture
 def socks(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SocksServer]:
     """The only way to the hub."""
@@ -179,7 +171,7 @@ def socks(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SocksServ
         gc.collect()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@left_connections
 def test_a_model_is_asked_for_and_fetched_through_it(hub: HubServer, socks: SocksServer) -> None:
     hub.fault("model.safetensors", Fault(cut=50_000))
     check_whole(download()[0], small_files())
@@ -187,7 +179,7 @@ def test_a_model_is_asked_for_and_fetched_through_it(hub: HubServer, socks: Sock
     assert len(socks.wanted) > 1, "the bytes came by another way"
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@left_connections
 def test_a_proxy_of_another_kind_is_told_of_when_a_download_goes_on_too(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +191,7 @@ def test_a_proxy_of_another_kind_is_told_of_when_a_download_goes_on_too(
         download()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@left_connections
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\xff", b"\x05", b""])
 def test_what_is_no_socks_proxy_is_said(socks: SocksServer, greeting: bytes) -> None:
     socks.greeting = greeting
@@ -208,7 +200,7 @@ def test_what_is_no_socks_proxy_is_said(socks: SocksServer, greeting: bytes) -> 
     assert "proxy" in caught.value.hint
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@left_connections
 @pytest.mark.slow
 def test_a_proxy_that_is_lost_on_the_way_is_said(
     hub: HubServer, socks: SocksServer, monkeypatch: pytest.MonkeyPatch
@@ -219,7 +211,7 @@ def test_a_proxy_that_is_lost_on_the_way_is_said(
         download()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@left_connections
 @pytest.mark.parametrize("address", ["socks4://127.0.0.1:9", "socks://127.0.0.1:9", "ftp://127.0.0.1:9"])
 def test_a_proxy_of_another_kind_is_refused_in_words(
     socks: SocksServer, monkeypatch: pytest.MonkeyPatch, address: str

@@ -39,22 +39,7 @@ def last(api: HubApi, model: Path) -> dict[str, HubModel]:
 def test_heads_that_name_the_model_and_smaller_models_of_its_family_are_found(
     hub: HubServer, api: HubApi, model: Path
 ) -> None:
-    hub.add("a/Qwen3-4B_eagle3", WEIGHTS)
-    hub.add("b/dspark_qwen3_4b_block7", WEIGHTS)
-    hub.add("c/Qwen3-4B-DFlash-b16", WEIGHTS)
-    hub.add("d/qwen3-4b-rdchat", WEIGHTS)
-    hub.add("d/Qwen3-4B-Domino-b16", WEIGHTS)
-    hub.add("d/jetspec-qwen3-4b", WEIGHTS)
-    hub.add("d/Qwen3-4B-XPress", WEIGHTS)
-    hub.add("d/express-qwen3-4b", WEIGHTS)
-    hub.add("e/Qwen3-4B-it-assistant", WEIGHTS)
-    hub.add("e/EAGLE3-Qwen3-14B", WEIGHTS)
-    hub.add("f/eagle3-Llama-3.2-3B", WEIGHTS)
-    hub.add("g/Qwen3-0.6B-4bit", WEIGHTS | {"tokenizer.json": b"tokens"})
-    hub.add("h/Qwen3-1.7B", WEIGHTS | {"tokenizer.json": b"others"})
-    hub.add("i/Qwen3.5-0.8B", WEIGHTS)
-    found = last(api, model)
-    assert {name: each.kind for name, each in found.items()} == {
+    kinds = {
         "a/Qwen3-4B_eagle3": PublishedKind.EAGLE3,
         "b/dspark_qwen3_4b_block7": PublishedKind.DSPARK,
         "c/Qwen3-4B-DFlash-b16": PublishedKind.DFLASH,
@@ -63,9 +48,14 @@ def test_heads_that_name_the_model_and_smaller_models_of_its_family_are_found(
         "d/jetspec-qwen3-4b": PublishedKind.JETSPEC,
         "d/Qwen3-4B-XPress": PublishedKind.XPRESS,
         "e/Qwen3-4B-it-assistant": PublishedKind.ASSISTANT,
-        "g/Qwen3-0.6B-4bit": PublishedKind.MODEL,
-        "h/Qwen3-1.7B": PublishedKind.MODEL,
     }
+    for name in (*kinds, "d/express-qwen3-4b", "e/EAGLE3-Qwen3-14B", "f/eagle3-Llama-3.2-3B", "i/Qwen3.5-0.8B"):
+        hub.add(name, WEIGHTS)
+    hub.add("g/Qwen3-0.6B-4bit", WEIGHTS | {"tokenizer.json": b"tokens"})
+    hub.add("h/Qwen3-1.7B", WEIGHTS | {"tokenizer.json": b"others"})
+    found = last(api, model)
+    smaller = dict.fromkeys(("g/Qwen3-0.6B-4bit", "h/Qwen3-1.7B"), PublishedKind.MODEL)
+    assert {name: each.kind for name, each in found.items()} == kinds | smaller
     assert found["b/dspark_qwen3_4b_block7"].download_bytes == 102
     assert found["g/Qwen3-0.6B-4bit"].same_tokenizer
     assert not found["h/Qwen3-1.7B"].same_tokenizer

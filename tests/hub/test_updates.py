@@ -32,6 +32,16 @@ def test_a_version_counts_that_is_newer(monkeypatch: pytest.MonkeyPatch, own: st
     assert b"user-agent: rdchat/" in request.lower()
 
 
+DAMAGED: list[dict[str, object]] = [
+    {"page": "javascript:alert(1)"},
+    {"page": "http://example.org"},
+    {"page": 7},
+    {"version": "newest"},
+    {"version": ["9"]},
+    {"notes": 5},
+]
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -41,13 +51,8 @@ def test_a_version_counts_that_is_newer(monkeypatch: pytest.MonkeyPatch, own: st
         b"[]",
         b"7",
         b"{}",
-        json.dumps({"version": "9.0", "page": "javascript:alert(1)"}).encode(),
-        json.dumps({"version": "9.0", "page": "http://example.org"}).encode(),
-        json.dumps({"version": "9.0", "page": 7}).encode(),
-        json.dumps({"version": "newest", "page": PAGE}).encode(),
-        json.dumps({"version": ["9"], "page": PAGE}).encode(),
-        json.dumps({"version": "9.0", "page": PAGE, "notes": 5}).encode(),
         b"x" * 2**17,
+        *(json.dumps({"version": "9.0", "page": PAGE} | each).encode() for each in DAMAGED),
     ],
     ids=lambda body: repr(body[:40]),
 )

@@ -77,12 +77,6 @@ def test_documents_that_are_not_here_or_were_edited_are_no_damage(hub: HubServer
     assert verify(folder.name).is_intact
 
 
-def test_a_copy_that_is_damaged_is_mended(hub: HubServer, folder: Path) -> None:
-    (folder / WEIGHTS).unlink()
-    (folder / WEIGHTS).write_bytes(b"x" * len(small_files()[WEIGHTS]))
-    check_whole(download(revision=folder.name)[0], small_files())
-
-
 def test_without_a_hub_the_blobs_names_are_held_against_their_bytes(
     hub: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,11 +112,6 @@ def test_another_programs_folder_may_be_an_older_version(hub: HubServer, tmp_pat
     verdict = verify_folder(NAME, tmp_path, api, uncounted)
     assert (verdict.commit, verdict.damaged) == (NEWER, (WEIGHTS,))
     assert verdict.version_text == "It was compared with the newest version. An older version differs too."
-
-
-def test_what_is_not_here_cannot_be_verified(hub: HubServer) -> None:
-    with pytest.raises(ModelError, match="not in the Hugging Face cache"):
-        verify("")
 
 
 class Trash:
@@ -253,11 +242,6 @@ def test_an_unfinished_download_goes_with_its_model(hub: HubServer, folder: Path
     put_back(trashed)
     check_whole(folder, small_files())
     assert len(records_of(cached())) == 1
-
-
-def test_what_is_not_here_cannot_be_deleted(hub: HubServer) -> None:
-    with pytest.raises(ModelError, match="not in the Hugging Face cache"):
-        plan_deletion(cached())
 
 
 def test_a_model_that_is_being_downloaded_is_not_deleted(

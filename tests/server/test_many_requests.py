@@ -5,7 +5,6 @@ import json
 import socket
 import struct
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -42,7 +41,7 @@ LONG = "forever " + "x" * 500  # with 20,000 tokens, more than all buffers on th
 LIMITS = Limits(send_seconds=2.0, header_seconds=2.0, body_seconds=2.0, body_bytes=100_000)
 PATIENT = Limits(send_seconds=10.0, header_seconds=10.0, body_seconds=10.0, body_bytes=100_000)  # with many at once
 
-Kind = Callable[[Server, int], str]
+Kind = Callable[[Server, int], None]
 
 
 class EchoingEngine(ScriptedGate):
@@ -139,63 +138,55 @@ def left(link: socket.socket) -> None:
     link.close()
 
 
-def whole(server: Server, number: int) -> str:
+def whole(server: Server, number: int) -> None:
     status, body, _ = send(server, chat(f"whole reply {number}"), User_Agent=f"client-{number % 7}")
     assert (status, body["choices"][0]["message"]["content"]) == (200, f"whole reply {number}")
-    return "whole"
 
 
-def streamed(server: Server, number: int) -> str:
+def streamed(server: Server, number: int) -> None:
     status, body, _ = send(server, chat(f"streamed reply {number}", stream=True))
     lines = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
     assert (status, lines.pop()) == (200, "[DONE]")
     deltas = [json.loads(line)["choices"][0]["delta"].get("content", "") for line in lines]
     assert "".join(deltas) == f"streamed reply {number}"
-    return "streamed"
 
 
-def anthropic(server: Server, number: int) -> str:
+def anthropic(server: Server, number: int) -> None:
     status, body, _ = send(server, chat(f"message {number}"), "/v1/messages")
     assert (status, body["content"][0]["text"]) == (200, f"message {number}")
-    return "anthropic"
 
 
-def raw(server: Server, number: int) -> str:
+def raw(server: Server, number: int) -> None:
     status, body, _ = send(server, {"prompt": f"a text {number}", "max_tokens": 9}, "/v1/completions")
     assert (status, body["choices"][0]["text"]) == (200, f"a text {number}")
-    return "raw"
 
 
-def wrong_key(server: Server, number: int) -> str:
+def wrong_key(server: Server, number: int) -> None:
     given = (f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", "Bearer", "", f"Basic {KEY}", "Bearer \u00e9")[number % 6]
     status, body, _ = send(server, chat("secret"), Authorization=given)
     assert (status, body["error"]["code"]) == (401, "invalid_api_key")
-    return "wrong key"
 
 
-def broken_body(server: Server, number: int) -> str:
+def broken_body(server: Server, number: int) -> None:
     body = BROKEN[number % len(BROKEN)]
     status, answer, _ = send(server, body, (PATH, "/v1/messages", "/v1/completions")[number % 3])
     assert 400 <= status < 500, (body[:100], answer)
     assert isinstance(answer["error"]["message"], str)
-    return "broken body"
 
 
-def too_long(server: Server, _number: int) -> str:
+def too_long(server: Server, _number: int) -> None:
     with closing(opened(server, b"", promised=10**12)) as link:
         link.sendall(b"x" * 50_000)
         with_rest = link.recv(1000)
     assert b" 413 " in with_rest.splitlines()[0] or b" 408 " in with_rest.splitlines()[0]
-    return "too long"
 
 
-def never_whole(server: Server, _number: int) -> str:
+def never_whole(server: Server, _number: int) -> None:
     with closing(opened(server, b'{"messages"', promised=100)) as link:
         assert b" 408 " in link.recv(1000).splitlines()[0]
-    return "never whole"
 
 
-def leaves(server: Server, number: int) -> str:
+def leaves(server: Server, number: int) -> None:
     """Leave before, at, or in the middle of the reply."""
     link = opened(server, chat(LONG, stream=True, max_tokens=20_000))
     if number % 3:
@@ -204,12 +195,10 @@ def leaves(server: Server, number: int) -> str:
         left(link)
     else:
         link.close()
-    return "leaves"
 
 
-def leaves_early(server: Server, _number: int) -> str:
+def leaves_early(server: Server, _number: int) -> None:
     left(opened(server, b'{"messages"', promised=100))
-    return "leaves early"
 
 
 BROKEN = (
@@ -229,25 +218,25 @@ def test_thousand_requests_leak_no_memory(server: Server, engine: EchoingEngine)
     memory = list[int]()
     with ThreadPoolExecutor(AT_ONCE) as clients:
 
-        def send(numbers: range) -> Counter[str]:
-            asked = [clients.submit(KINDS[number % len(KINDS)], server, number) for number in numbers]
-            return Counter(each.result(120) for each in asked)
+        def send(numbers: range) -> None:
+            for asked in [clients.submit(KINDS[number % len(KINDS)], server, number) for number in numbers]:
+                asked.result(120)
 
         send(range(REQUESTS // 4))  # fills pools and buffers
         stalled = [clients.submit(too_long, server, 0), clients.submit(never_whole, server, 0)]
         for part in range(ROUNDS):
             gc.collect()
             memory.append(process.memory_info().rss)
-            done = send(range(part * REQUESTS // ROUNDS, (part + 1) * REQUESTS // ROUNDS))
-            assert sum(done.values()) == REQUESTS // ROUNDS
-        assert [each.result(60) for each in stalled] == ["too long", "never whole"]
+            send(range(part * REQUESTS // ROUNDS, (part + 1) * REQUESTS // ROUNDS))
+        for each in stalled:
+            each.result(60)
     wait_until(lambda: server.facts.running is None and not server.facts.waiting)
     # buffers of threads may grow once; what leaks grows in each round
     assert min(after - before for before, after in pairwise(memory)) < GROWTH / ROUNDS
     assert engine.max_at_once == 1
     assert engine.begun > engine.cancelled > 0
     assert not [path for path in paths.data_dir().glob("**/*") if path.is_file()], "nothing is stored"
-    assert whole(server, 7) == "whole"
+    whole(server, 7)
 
 
 @pytest.mark.slow
@@ -257,7 +246,7 @@ def test_a_reader_that_stalls_keeps_nobody_waiting(engine: EchoingEngine) -> Non
     server.listen()
     links = [opened(server, chat(LONG, stream=True, max_tokens=20_000), receives=2048) for _ in range(5)]
     wait_until(lambda: server.facts.answered == len(links))
-    assert whole(server, 1) == "whole"
+    whole(server, 1)
     for link in links:
         left(link)
     assert server.stop_server(60)

@@ -462,13 +462,10 @@ def test_an_image_has_an_estimate_where_the_model_sees(sees: bool) -> None:
 # Answers that are none.
 _STRANGE = (
     stream("nonsense"),
-    stream("[1]"),
     stream({"choices": ["x"]}),
-    stream({"choices": [{"delta": "x"}]}),
     stream(chunk(token_ids=5) | {"choices": [{"token_ids": "xy"}]}),
     stream("[" * 100_000),
     answer(b"<html>Hello</html>", "text/html"),
-    answer(b"{}"),
     answer(b"not found", "text/plain", "404 Not Found"),
     answer(b"x", "text/event-stream", more="Content-Encoding: gzip\r\n"),
 )
@@ -481,7 +478,6 @@ _REFUSALS = [
         b'{"detail": [{"loc": ["body", "x"], "msg": "extra field"}]}',
         ".*extra field",
     ),
-    ("422 X", "refused", b'{"detail": "too long"}', "too long$"),
     (
         "400 X",
         "refused",
@@ -494,9 +490,7 @@ _REFUSALS = [
     ("500 X", "failed", b'{"error": {"msg": "Oops"}}', "Oops$"),
     ("401 X", "refused the key", b"Unauthorized", "Unauthorized"),
     ("404 X", "OpenAI-compatible", b"404 page not found", "404 page not found"),
-    ("404 X", "OpenAI-compatible", b'{"detail": "Not Found"}', "Not Found"),
     ("404 X", "refused", b'{"object": "error", "message": "no model m"}', "no model m$"),
-    ("503 X", "is busy", b'{"detail": "queue full"}', "queue full"),
 ]
 
 
@@ -512,25 +506,19 @@ def test_end_mark_of_a_stream_counts_as_eos() -> None:
         (stream(chunk(content="A")), "stopped answering"),
         (stream(chunk(content=5)), "stopped answering"),
         (stream(chunk(tool_calls=[{"index": []}])), "stopped answering"),
-        (stream({"usage": 5}), "stopped answering"),
-        (stream(chunk([7])), r"broke off the reply: \[7\]"),
         (stream(chunk("content_filter", content="A"), "[DONE]"), "broke off the reply: content_filter"),
         (b"nonsense\r\n\r\n", "does not answer"),
         (b"", "does not answer"),
         (stream({"error": {"message": "Out of\nmemory\x1b[31m"}}), "It says: Out of memory"),
-        (stream({"error": "no"}), "It says: no"),
         (stream({"object": "error", "message": "Out of memory"}), "It says: Out of memory"),
         (answer(b'{"error": "no stream"}'), "OpenAI-compatible server. It says: no stream"),
         *((answer(body, status=status), f"{told}.* It says: {words}") for status, told, body, words in _REFUSALS),
         *((lie, "does not answer as an OpenAI-compatible server") for lie in _STRANGE),
         (answer(b"<html>Bad Gateway</html>", "text/html", "502 Bad Gateway"), r"failed\.$"),
-        (answer(b"\xff" * 100, status="500 Oops"), "failed"),
         (answer(b"", status="307 Go", more="Location: http://evil.example/v1\r\n"), "redirects to evil.example"),
         (answer(b"", status="302 Go", more="Location: \r\n"), "redirects"),
         (endless(answer(b"data: ", "text/event-stream"), b"x" * 1000), "more than a reply"),
         (endless(answer(b"", "text/event-stream"), b": nothing\n\n"), "more than a reply"),
-        (endless(answer(b"", "text/event-stream"), f"data: {json.dumps(chunk(content='x' * 90))}\n\n".encode()),
-         "more than it was asked"),
     ],
 )  # fmt: skip
 def test_a_reply_that_goes_wrong_has_a_plain_error(
@@ -546,7 +534,6 @@ def test_a_reply_that_goes_wrong_has_a_plain_error(
     ("lie", "words"),
     [
         (answer(b"<html>"), "OpenAI-compatible"),
-        (answer(b"[]"), "OpenAI-compatible"),
         (answer(b'{"data": {}}'), "OpenAI-compatible"),
         (answer(b'{"data": [{"id": 5}, {"id": "a\\n"}, 7]}'), "no model m now"),
         (answer(b"[" * 200_000), "OpenAI-compatible"),

@@ -39,10 +39,15 @@ def run(
     asyncio.run(use_queue())
 
 
-def submit(queue: RequestQueue, name: str) -> Job:
+def asked(name: str, images: int = 0, model: str = "") -> ReplyRequest:
+    """Return a request with images that are read."""
+    seen = tuple(SentImage(Path("none"), str(number), 8, 8) for number in range(images))
+    return ReplyRequest(model, (Prompt((ChatMessage(Role.USER, name, images=seen),)),), {}, seed=1)
+
+
+def submit(queue: RequestQueue, name: str, images: int = 0, model: str = "") -> Job:
     """Submit a request of the client that the name begins with."""
-    prompt = Prompt((ChatMessage(Role.USER, name),))
-    return queue.submit(name[0], "/v1/messages", name, ReplyRequest("", (prompt,), {}, seed=1))
+    return queue.submit(name[0], "/v1/messages", name, asked(name, images, model))
 
 
 class Images:
@@ -53,8 +58,7 @@ class Images:
         self.free = threading.Event()
 
     def submit(self, queue: RequestQueue, name: str, images: int = 1) -> Job:
-        request = ReplyRequest("", (Prompt((ChatMessage(Role.USER, name),)),), {}, seed=1)
-        results: list[ReplyRequest | None] = [request, *[None] * (images - 1)]
+        results: list[ReplyRequest | None] = [asked(name), *[None] * (images - 1)]
 
         def read() -> ReplyRequest | None:
             self.read.append(name)
@@ -63,7 +67,7 @@ class Images:
                 raise ApiError(400, "no image")
             return results.pop()
 
-        return queue.submit(name[0], "/v1/messages", name, request, read)
+        return queue.submit(name[0], "/v1/messages", name, asked(name), read)
 
 
 def waiting(queue: RequestQueue) -> list[str]:
@@ -213,13 +217,6 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def submit_seen(queue: RequestQueue, name: str, images: int = 3, model: str = "") -> Job:
-    """Submit a request with images that are read."""
-    seen = tuple(SentImage(Path("none"), str(number), 8, 8) for number in range(images))
-    prompt = Prompt((ChatMessage(Role.USER, name, images=seen),))
-    return queue.submit(name[0], "/v1/messages", name, ReplyRequest(model, (prompt,), {}, seed=1))
-
-
 @pytest.fixture
 def pausing() -> Iterator[PausingGate]:
     gate = PausingGate()
@@ -231,10 +228,10 @@ def test_replies_without_images_come_between_the_images_of_another_client(pausin
     """A text waited for the decoding and the tower of all images before it."""
 
     async def use(queue: RequestQueue) -> None:
-        submit_seen(queue, "a0")
+        submit(queue, "a0", 3)
         for name in ("a1", "c0", "c1"):
             submit(queue, name)
-        submit_seen(queue, "b0")
+        submit(queue, "b0", 3)
         await settled()
         assert pausing.begun == ["a0"], "its first image may be its last one"
         await pausing.go_on(3)
@@ -266,8 +263,8 @@ def test_images_and_a_model_to_load_wait_for_the_reply(
     pausing: PausingGate, images: int, model: str, loads: bool, comes_between: bool
 ) -> None:
     async def use(queue: RequestQueue) -> None:
-        submit_seen(queue, "a0")
-        submit_seen(queue, "b0", images, model)
+        submit(queue, "a0", 3)
+        submit(queue, "b0", images, model)
         await settled()
         await pausing.go_on(3)
         assert pausing.begun == ["a0", "b0"][: 1 + comes_between]
@@ -280,7 +277,7 @@ def test_images_and_a_model_to_load_wait_for_the_reply(
 
 def test_paused_request_can_be_stopped(pausing: PausingGate) -> None:
     async def use(queue: RequestQueue) -> None:
-        first = submit_seen(queue, "a0")
+        first = submit(queue, "a0", 3)
         second = submit(queue, "b0")
         await settled()
         await pausing.go_on(3)

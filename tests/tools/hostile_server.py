@@ -16,7 +16,7 @@ MODE = sys.argv[1]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(40)).decode()
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 listings = itertools.count(1)
-lengths = iter((40_000_000, 9, 50_000_000, 9))
+lengths = iter((2_000_000, 9, 3_000_000, 9))
 
 
 def put(message):
@@ -74,8 +74,6 @@ def result():  # noqa: C901
             os._exit(3)
         case "1 GB":
             pour(b"x" * 65_536)
-        case "flood":
-            pour(b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}\n')
         case "pings":
             pour(b'{"jsonrpc": "2.0", "id": "a", "method": "ping"}\n')
         case "garbage":
@@ -136,22 +134,14 @@ def page(request):
     return {"result": {"tools": [{"name": f"do{number}"}], "nextCursor": number + 1}}
 
 
-def invalid(number, arguments):
-    """Write an answer that no parser takes, or the line of the arguments."""
-    begin = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[]' % number
-    end = b"}}\n"
+def written(number, arguments):
+    """Write an answer over the limit, or the line of the arguments; return whether it is written."""
     match MODE:
         case "says":
             os.write(1, arguments["line"].replace("$ID", str(number)).encode() + b"\n")
-        case "half":
-            os.write(1, begin + b',"_meta":{"a":"\\ud800"}' + end)
-        case "deep":
-            os.write(1, begin + b',"_meta":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + end)
-        case "half, id last":
-            os.write(1, b'{"result":{"content":[{"a":"\\ud800"}]},"jsonrpc":"2.0","id": %d }\n' % number)
         case "long, id last":
             os.write(1, b'{"result":{"content":[')
-            for _ in range(400):
+            for _ in range(20):
                 os.write(1, b'"' + b"x" * 99_997 + b'",')
             os.write(1, b'1]},"jsonrpc":"2.0","id": %d }\n' % number)
         case _:
@@ -195,7 +185,7 @@ def main():
             case "tools/call" if MODE == "repeats":
                 put({**answer, **repeated(**request["params"]["arguments"])})
             case "tools/call":
-                if not invalid(request["id"], request["params"]["arguments"]):
+                if not written(request["id"], request["params"]["arguments"]):
                     put({**answer, "result": result()})
             case _:
                 put({**answer, "error": {"code": -32601, "message": "what?\n" * 100}})

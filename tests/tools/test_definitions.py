@@ -15,32 +15,28 @@ from tests.tools.damage import ODD
 TOOL = ToolDefinition("files", "read", "Reads.", {"type": "object"}, True, False, "origin")
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"name": ""},
-        {"name": "a b"},
-        {"name": "a__b"},
-        {"name": "x" * 25},
-        {"name": "a\n"},
-        {"command": ()},
-        {"command": ("",)},
-        {"command": ("a\0b",)},
-        {"url": "https://tools.example"},
-        {"command": (), "url": "ftp://tools.example"},
-        {"command": (), "url": "https://"},
-        {"command": (), "url": "https://key@tools.example"},
-        {"command": (), "url": "https://tools.example/a b"},
-        {"command": (), "url": "https://tools.example:99999"},
-        {"command": (), "url": "http://tools.example"},
-        {"command": (), "url": "HTTP://tools.example"},
-        {"command": (), "url": "http://localhost.tools.example"},
-        {"command": (), "url": "http://127.0.0.1.tools.example"},
-    ],
-)
-def test_what_is_no_server_is_refused(fields: dict[str, Any]) -> None:
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "name": ("", "a b", "a__b", "x" * 25, "a\n"),
+    "command": ((), ("",), ("a\0b",)),
+    "url": (
+        "ftp://tools.example",
+        "https://",
+        "https://key@tools.example",
+        "https://tools.example/a b",
+        "https://tools.example:99999",
+        "http://tools.example",
+        "HTTP://tools.example",
+        "http://localhost.tools.example",
+        "http://127.0.0.1.tools.example",
+    ),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, each) for field, values in REFUSED.items() for each in values])
+def test_what_is_no_server_is_refused(field: str, value: Any) -> None:
+    command = () if field == "url" else ("npx",)
     with pytest.raises(InvalidSettingError):
-        ToolServer(**{"name": "files", "command": ("npx",), **fields})
+        ToolServer(**{"name": "files", "command": command, field: value})
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from tests.tools.conftest import Start
 from tests.tools.running import Run, hostile, processes_below, tools_child, wait_until_gone
 
 QUICK = ServerLimits(start_s=30.0, call_s=0.3)
+SMALL = ServerLimits(message_bytes=1_000_000)
 ENDS = {
     "dies": "ended by itself (status 3).",
     "1 GB": "sent too much, so it was ended.",
-    "flood": "sent too much, so it was ended.",
     "pings": "sent too much, so it was ended.",
     "garbage": "sent lines that are not messages, so it was ended.",
     "grandchild goes on": "ended by itself (status 0).",
@@ -123,17 +123,17 @@ def test_a_photo_is_an_image_and_no_text(start: Start) -> None:
 
 def test_a_message_over_the_limit_fails_its_call_alone(start: Start) -> None:
     """It once ended the server."""
-    run = start("long")
+    run = start("long", SMALL)
     for _ in range(2):
-        with pytest.raises(RdchatError, match=r"^The tool do was refused: its answer has more than 32 MB\.$"):
+        with pytest.raises(RdchatError, match=r"^The tool do was refused: its answer has more than 1 MB\.$"):
             run.call()
         assert run.call()["text"] == "x" * 9
 
 
 @pytest.mark.slow
 def test_the_id_of_a_message_over_the_limit_is_found_at_its_end(start: Start) -> None:
-    run = start("long, id last")
-    with pytest.raises(RdchatError, match=r"^The tool do was refused: its answer has more than 32 MB\.$"):
+    run = start("long, id last", SMALL)
+    with pytest.raises(RdchatError, match=r"^The tool do was refused: its answer has more than 1 MB\.$"):
         run.call()
 
 
@@ -243,14 +243,6 @@ def test_values_that_are_no_secrets_stay_in_texts(start: Start, tmp_path: Path) 
     assert (tool["description"][:3], [*tool["parameters"]["properties"]]) == ("xxx", ["text"])
     text = f"It is true that {tmp_path}/a.txt is there."
     assert run.call(arguments=json.dumps({"way": "text", "text": text}))["text"] == text
-
-
-@pytest.mark.parametrize("mode", ["half", "half, id last", "deep"])
-def test_an_answer_that_cannot_be_parsed_ends_its_call(start: Start, mode: str) -> None:
-    run = start(mode)
-    for _ in range(2):
-        with pytest.raises(RdchatError, match=r"^The tool do gave an answer that is not valid\.$"):
-            run.call()
 
 
 @pytest.mark.slow

@@ -186,7 +186,20 @@ def test_a_servers_own_error_is_its_reason_and_the_server_goes_on(saying: Run, a
     assert saying.call(arguments=json.dumps({"line": ANSWER}))["text"] == "done"
 
 
-_PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40).decode()
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"result": {"content": [{"a": "\\ud800"}]}, "jsonrpc": "2.0", "id": $ID }',
+        '{"jsonrpc": "2.0", "id": $ID, "result": {"_meta": ' + '{"a":' * 5_000 + "1" + "}" * 5_002,
+    ],
+)
+def test_an_answer_that_cannot_be_parsed_ends_its_call(saying: Run, line: str) -> None:
+    for _ in range(2):
+        with pytest.raises(RdchatError, match=r"^The tool do gave an answer that is not valid\.$"):
+            saying.call(arguments=json.dumps({"line": line}))
+
+
+_PNG = base64.b64encode(PNG * 40).decode()
 _LEAVES = some.text(min_size=1) | some.integers() | some.booleans() | some.none()
 _JSON = some.recursive(
     _LEAVES, lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(), inner, max_size=3)

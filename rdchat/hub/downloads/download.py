@@ -93,6 +93,7 @@ class Download:
         repository: The hub id.
         revision: The requested branch, tag or commit.
         is_model: Whether it is a language model; otherwise a drafter head.
+        state: What happens with it now, or how it ended.
         commit: Commit of the revision; empty until the hub has answered.
         files: Its files by name; empty until the hub has answered.
         left_out: Files of the repository that are not downloaded, such as pickles and code.
@@ -204,6 +205,7 @@ class RunningDownload:
         download: Its record before it was begun or resumed.
 
     Attributes:
+        state: What happens now.
         files: The files to fetch; None until the hub has listed them.
         done: Bytes on disk, by digest.
         fetched_bytes: Bytes received over the network.

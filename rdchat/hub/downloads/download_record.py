@@ -90,8 +90,7 @@ def begin_drafter(files: RepositoryFiles) -> Download:
 
 def records_of(repository: CachedRepository) -> list[RepositoryFiles]:
     """Return a repository's unfinished downloads."""
-    records = filter(None, _read_all(repository).values())
-    return [record for record in records if record.repository == repository.name]
+    return [record for record in _read_all(repository).values() if record and record.repository == repository.name]
 
 
 def record_of(repository: CachedRepository, download: Download) -> RepositoryFiles | None:
@@ -117,17 +116,18 @@ def has_unfinished() -> bool:
 
 def listed_downloads() -> tuple[Download, ...]:
     """Return the unfinished downloads on disk; those to resume are `WAITING`."""
-    downloads = []
-    for repository, record in unfinished_downloads():
-        if is_repository(repository.name):
-            state = DownloadState.PAUSED if record.paused else DownloadState.WAITING
-            files = files_here(repository, record)
-            downloads.append(
-                Download(
-                    record.repository, record.revision, record.is_model, state, files=files, drafter=record.drafter
-                )
-            )
-    return tuple(downloads)
+    return tuple(
+        Download(
+            record.repository,
+            record.revision,
+            record.is_model,
+            DownloadState.PAUSED if record.paused else DownloadState.WAITING,
+            files=files_here(repository, record),
+            drafter=record.drafter,
+        )
+        for repository, record in unfinished_downloads()
+        if is_repository(repository.name)
+    )
 
 
 def remove_record(repository: CachedRepository, record: RepositoryFiles) -> None:

@@ -35,7 +35,10 @@ class PartialFile:
 
     Args:
         folder: An existing folder.
-        file: The file as the hub describes it.
+        file: The file as the hub describes it, also as an attribute.
+
+    Attributes:
+        path: Where the bytes are; nothing is there before the first one.
     """
 
     def __init__(self, folder: Path, file: HubFile) -> None:
@@ -87,6 +90,7 @@ class FileDownload:
         endpoint: The hub.
         files: The file is one of these.
         partial: Receives the bytes; the caller holds the repository's lock.
+        limits: When the connection is given up, how often it is made again, and the free space that stays.
         running: Its progress, which is kept up to date.
     """
 

@@ -115,6 +115,7 @@ class RepositoryDownload:
         repository: Where the files go.
         download: What to fetch.
         endpoint: The hub.
+        limits: How many files come at once, how often it tries, how long it waits, and the free space that stays.
         running: Its progress, which is kept up to date.
         make_drafter: Makes the drafter of a record from its files in a folder, named by their digests; raises
             ModelError if they hold none.

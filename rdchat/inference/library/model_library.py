@@ -23,14 +23,14 @@ from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, locate_model
 from rdchat.inference.models.model_locations import (
     HUB,
-    cache_facts,
-    cached_facts,
     is_drafter,
     model_cards,
     other_revisions,
     own_parts,
     stamp_of,
+    store_facts,
     stored_capability,
+    stored_facts,
 )
 from rdchat.inference.prompts.tokenizer_process import has_template
 from rdchat.inference.vision.families import vision_of
@@ -192,10 +192,10 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
     # A model sees with a tower that was fetched for it, so its facts change with the towers too.
     stamp_with_towers = replace(stamp, digest=stamp.digest + stamp_of(paths.towers_dir()).digest)
     try:
-        facts = plain(FolderFacts, cached_facts("headers", path, stamp_with_towers))
+        facts = plain(FolderFacts, stored_facts("headers", path, stamp_with_towers))
     except (TypeError, ValueError):  # They are not cached, or the cache is damaged.
         facts = read(path)
-        cache_facts("headers", path, stamp_with_towers, asdict(facts))
+        store_facts("headers", path, stamp_with_towers, asdict(facts))
     if not (facts.is_model or facts.is_drafter):
         return None
     # The fields of `FolderFacts` have the same names in `ModelCard`.

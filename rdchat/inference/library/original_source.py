@@ -111,7 +111,7 @@ def files_with(api: HubApi, model: HubModel, config: Mapping[str, Any], part: Mo
         if not isinstance(weight_map, dict):
             raise HubError(f"The index of {repository} is damaged.", OTHER_HINT)
         names |= {str(name) for tensor, name in weight_map.items() if _belongs(part, tensor, config)}
-        # The third value is why rdchat cannot use the tower.
+        # `tower_among` returns as its third value why rdchat cannot use the tower.
         if names and part is ModelPart.VISION and (problem := tower_among(weight_map)[2]):
             raise HubError(problem, OTHER_HINT)
     if wrong := min((name for name in names if name not in files or not name.endswith(".safetensors")), default=""):
@@ -185,6 +185,7 @@ class IncompleteModel:
         part: What it lacks.
         binding: Its name, family and hash, by which the part is found to be for it.
         config: Its configuration.
+        folder: Its folder.
         hub_id: Hub id of the model; empty if unknown.
     """
 
@@ -201,8 +202,8 @@ class IncompleteModel:
         Raises:
             ModelError: If they cannot be read, are not MLX's, already have the part, or rdchat does not know theirs.
         """
-        config = read_config(model.path)
         folder = model.path
+        config = read_config(folder)
         tensors = read_headers(folder, weight_files(folder, readable_entries(folder)))
         check_lacks(part, model.name, config, tensors)
         # The loaded model has no origin, and its name may be a hub id.
@@ -236,9 +237,9 @@ def find_part(
     """
     target = IncompleteModel.read_model(model, part)
     if not original:
-        records = (record for _, record in unfinished_downloads())
-        if saved := next((record for record in records if record.drafter == target.drafter), None):
-            return saved
+        for _, record in unfinished_downloads():
+            if record.drafter == target.drafter:
+                return record
         original = find_original(api, target)
     return plan_part(api, target, original) if original else None
 

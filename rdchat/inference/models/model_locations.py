@@ -228,20 +228,20 @@ def stamp_of(path: Path) -> Stamp:
 
 
 def cached_fact(kind: str, path: Path, find: Callable[[], Any]) -> Any:
-    """Return a fact of a folder or file that takes long to find; it is kept until the files change.
+    """Return a fact of a folder or file: the stored one, or else what `find` returns, which is stored then.
 
-    It combines the two functions below: `cached_facts` reads what is stored, and `cache_facts` stores it.
+    A caller that needs a stamp of its own uses `stored_facts` and `store_facts`.
     """
     stamp = stamp_of(path)
-    if (fact := cached_facts(kind, path, stamp)) is None:
+    if (fact := stored_facts(kind, path, stamp)) is None:
         fact = find()
-        cache_facts(kind, path, stamp, fact)
+        store_facts(kind, path, stamp, fact)
     return fact
 
 
-def cached_facts(kind: str, path: Path, stamp: Stamp) -> Any:
-    """Return the facts stored by `cache_facts`; None where nothing was stored, or something changed."""
-    file = _file(kind, path)
+def stored_facts(kind: str, path: Path, stamp: Stamp) -> Any:
+    """Return the facts stored by `store_facts`; None where nothing was stored, or something changed."""
+    file = _facts_file(kind, path)
     try:
         stored = read_json(file, max_size=_MAX_FACTS_BYTES) if file.exists() else {}
         return stored.get("facts") if stored.get("stamp") == f"{stamp.digest} {_versions()}" else None
@@ -250,9 +250,11 @@ def cached_facts(kind: str, path: Path, stamp: Stamp) -> Any:
         return None
 
 
-def cache_facts(kind: str, path: Path, stamp: Stamp, facts: Any) -> None:
+def store_facts(kind: str, path: Path, stamp: Stamp, facts: Any) -> None:
     """Store facts, as JSON, until the folder or file changes; a failure is logged."""
-    write_cache_file(_file(kind, path), json.dumps({"stamp": f"{stamp.digest} {_versions()}", "facts": facts}) + "\n")
+    write_cache_file(
+        _facts_file(kind, path), json.dumps({"stamp": f"{stamp.digest} {_versions()}", "facts": facts}) + "\n"
+    )
 
 
 def store_capability(folder: Path, stamp: Stamp, tried: Capability, setting: str = "") -> None:
@@ -264,7 +266,7 @@ def store_capability(folder: Path, stamp: Stamp, tried: Capability, setting: str
         tried: The result.
         setting: Precision, device and versions with which it was tried.
     """
-    cache_facts("verification", folder, stamp, {**asdict(tried), "setting": setting})
+    store_facts("verification", folder, stamp, {**asdict(tried), "setting": setting})
 
 
 def stored_capability(folder: Path, stamp: Stamp, setting: str | None = None) -> Capability | None:
@@ -276,7 +278,7 @@ def stored_capability(folder: Path, stamp: Stamp, setting: str | None = None) ->
         setting: The setting that it must have been tried with; None takes any.
     """
     try:
-        facts = cached_facts("verification", folder, stamp)
+        facts = stored_facts("verification", folder, stamp)
         if setting not in {None, facts["setting"]}:
             return None
         return Capability(DraftKind(facts["kind"]), str(facts["reason"]), int(facts["inputs"]), dict(facts["errors"]))
@@ -284,7 +286,7 @@ def stored_capability(folder: Path, stamp: Stamp, setting: str | None = None) ->
         return None
 
 
-def _file(kind: str, path: Path) -> Path:
+def _facts_file(kind: str, path: Path) -> Path:
     """Return the file for facts of a kind about a folder or file."""
     return paths.cache_dir() / "facts" / f"{kind}-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
 

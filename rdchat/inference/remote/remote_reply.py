@@ -7,7 +7,6 @@ joins them; `StreamedCalls` does that for calls. Much here exists because server
 import asyncio
 import time
 from array import array
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -99,6 +98,9 @@ class _Call:
     """A call of a tool, as far as it has come.
 
     Attributes:
+        call_id: Its id; empty where no piece had one.
+        name: Name of the tool, which may come in pieces.
+        arguments: The JSON of its arguments, to which the pieces are added.
         is_complete: Whether its first piece had complete arguments.
     """
 
@@ -270,11 +272,11 @@ class RemoteReply:
     @property
     def statistics(self) -> Statistics:
         """The server's counters, which come at the end, and times that were measured here."""
+        reported = self._received.statistics
         if not self._text_at:
-            return self._received.statistics
+            return reported
         ttft_ms = (self._text_at - self._begun_at) * 1000
         measured_ms = (self._last_at - self._text_at) * 1000
-        reported = self._received.statistics
         return replace(reported, ttft_ms=ttft_ms, decode_ms=reported.decode_ms or measured_ms)
 
     def _receive(self) -> None:
@@ -309,7 +311,7 @@ class RemoteReply:
             self._text_at = self._last_at
             self._reader = self._new_reader()
             self._ready.append(PrefillProgress(number, 0, 0, 0, in_thought=self._received.begun))
-        pieces = self._reader.add_text(text, self._received.offsets[bisect_left(self._received.offsets, before) :])
+        pieces = self._reader.add_text(text, [offset for offset in self._received.offsets if offset >= before])
         self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, pieces=pieces))
         self._index += 1
 
@@ -355,6 +357,7 @@ class _ReceivedReply:
         ending: The server's word for why the reply ended; empty before.
         token_ids: Ids of its tokens; empty where the server does not send them.
         mode: The drafting mode; None where the server does not say it.
+        statistics: The server's counters, which come at the end; zeros before.
     """
 
     connection: Connection
@@ -464,19 +467,20 @@ class _ReceivedReply:
 
     def _take_usage(self, usage: dict[str, Any]) -> None:
         """Take the counters of a `usage`, as far as the server gives them; `rdchat` in it is our own server's."""
-
-        def counter(where: dict[str, Any] | None, name: str) -> int:
-            value = (where or {}).get(name)
-            return value if type(value) is int and 0 <= value < _MAX_COUNT else 0
-
         own = usage.get("rdchat")
-        prompt = counter(usage, "prompt_tokens")
-        generated = counter(usage, "completion_tokens")
+        prompt = _counter(usage, "prompt_tokens")
+        generated = _counter(usage, "completion_tokens")
         speed = (own or {}).get("tokens_per_second") or 0.0
         self.mode = _MODES.get(str((own or {}).get("mode")))
         self.statistics = Statistics(
-            prompt, min(counter(usage.get("prompt_tokens_details"), "cached_tokens"), prompt), generated,
+            prompt, min(_counter(usage.get("prompt_tokens_details"), "cached_tokens"), prompt), generated,
             decode_ms=(generated - 1) / speed * 1000 if _SPEEDS[0] < speed < _SPEEDS[1] and generated else 0.0,
-            rounds=counter(own, "rounds"), drafted=counter(own, "drafted"), accepted=counter(own, "accepted"),
-            target_calls=counter(own, "target_calls"), context_tokens=prompt + generated,
+            rounds=_counter(own, "rounds"), drafted=_counter(own, "drafted"), accepted=_counter(own, "accepted"),
+            target_calls=_counter(own, "target_calls"), context_tokens=prompt + generated,
         )  # fmt: skip
+
+
+def _counter(counters: dict[str, Any] | None, name: str) -> int:
+    """Return one of a server's counters; 0 where it is missing or cannot be right."""
+    value = (counters or {}).get(name)
+    return value if type(value) is int and 0 <= value < _MAX_COUNT else 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
+from rdchat.hub import is_server
 from rdchat.keychain import FAILED, ask_keychain
 
 DEFAULT_PORT = 8817
@@ -74,7 +75,13 @@ class RemoteServer:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a server answered last: the names of its models, or why there are none."""
+    """What a server answered last.
+
+    Attributes:
+        server: The server.
+        models: The names of its models.
+        problem: Why there are none; empty if there are.
+    """
 
     server: RemoteServer
     models: tuple[str, ...] = ()
@@ -82,15 +89,8 @@ class ServerState:
 
 
 def is_address(address: str) -> bool:
-    """Return whether a text is the address of a server, without a user, a query or a fragment."""
-    try:
-        parts = urlsplit(address)
-        # Both `hostname` and `port` may raise ValueError.
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    is_web = parts.scheme in {"http", "https"} and not (parts.username or parts.query or parts.fragment)
-    return has_host and is_web and address.isascii() and address.isprintable() and " " not in address
+    """Return whether a text is the address of a server, without a user, a query or a fragment, in visible ASCII."""
+    return is_server(address) and address.isascii() and address.isprintable() and " " not in address
 
 
 def needs_confirmation(address: str) -> bool:

@@ -212,7 +212,7 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
             raise wrong(f"{name}.content", "must be a text, or a list of blocks.")
         check_length(blocks, f"{name}.content")
         # Not by `fields.inner`: unread fields of messages and blocks are not named to the client.
-        inner = [Fields(object_of(block, name), f"{name}.content[{n}]") for n, block in enumerate(blocks)]
+        inner = [Fields(object_of(block, name), f"{name}.content[{number}]") for number, block in enumerate(blocks)]
         if role == "assistant":
             yield _assistant_message(inner, fields.ignored)
         else:

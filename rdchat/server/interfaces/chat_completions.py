@@ -89,8 +89,8 @@ class ChatCompletions(OpenAIInterface):
         return ReplyRequest(
             prompts=(Prompt(read_messages(fields)),),
             one_call=not fields.flag("parallel_tool_calls", default=True),
-            top_log_probs=self._log_probs(fields),
-            effort=read_thinking(fields, read_effort(fields, "reasoning_effort") or self._effort(fields)),
+            top_log_probs=_read_log_probs(fields),
+            effort=read_thinking(fields, read_effort(fields, "reasoning_effort") or _read_switches(fields)),
             **read_answer(
                 read_tools(fields), fields.raw_value("tool_choice", "auto"), read_shape(fields.part("response_format"))
             ),
@@ -98,26 +98,29 @@ class ChatCompletions(OpenAIInterface):
             ignored=fields.unread(),
         )
 
-    def _effort(self, fields: Fields) -> str:
-        """Read how much to think from two other fields.
 
-        GLM, DeepSeek and Kimi have `thinking` (`{"type": "enabled"}`), and OpenRouter has `reasoning`. "disabled" in
-        either is "none"; otherwise an effort in `reasoning` counts, and "enabled" without one is "on".
-        """
-        thinking = fields.part("thinking")
-        reasoning = fields.part("reasoning")
-        switches = [thinking.read_text("type")] if thinking.values else []
-        if reasoning.raw_value("enabled") is not None:
-            switches.append("enabled" if reasoning.flag("enabled") else "disabled")
-        effort = read_effort(reasoning, "effort") or ("on" if switches else "")
-        return "none" if "disabled" in switches else effort
+def _read_switches(fields: Fields) -> str:
+    """Read how much to think from two other fields.
 
-    def _log_probs(self, fields: Fields) -> int | None:
-        requested = fields.flag("logprobs")
-        top = fields.read_integer("top_logprobs", 0, MAX_LOG_PROBS)
-        if top and not requested:
-            raise wrong("top_logprobs", "needs `logprobs`: true.")
-        return (top or 0) if requested else None
+    GLM, DeepSeek and Kimi have `thinking` (`{"type": "enabled"}`), and OpenRouter has `reasoning`. "disabled" in
+    either is "none"; otherwise an effort in `reasoning` counts, and "enabled" without one is "on".
+    """
+    thinking = fields.part("thinking")
+    reasoning = fields.part("reasoning")
+    switches = [thinking.read_text("type")] if thinking.values else []
+    if reasoning.raw_value("enabled") is not None:
+        switches.append("enabled" if reasoning.flag("enabled") else "disabled")
+    effort = read_effort(reasoning, "effort") or ("on" if switches else "")
+    return "none" if "disabled" in switches else effort
+
+
+def _read_log_probs(fields: Fields) -> int | None:
+    """Return how many likely tokens to name beside each token; None for no log-probabilities."""
+    requested = fields.flag("logprobs")
+    top = fields.read_integer("top_logprobs", 0, MAX_LOG_PROBS)
+    if top and not requested:
+        raise wrong("top_logprobs", "needs `logprobs`: true.")
+    return (top or 0) if requested else None
 
 
 def log_probs(tokens: Sequence[TokenEvent]) -> dict[str, Any]:
@@ -181,18 +184,20 @@ class Completions(OpenAIInterface):
         fields.refuse("the reply never has the prompt in it.", "echo")
         fields.refuse("each of the `n` replies is sent.", "best_of", neutral=(common["choices"],))
         return ReplyRequest(
-            prompts=self._prompts(fields),
+            prompts=_read_prompts(fields),
             top_log_probs=fields.read_integer("logprobs", 0, MAX_LOG_PROBS),
             shape=read_shape(fields.part("response_format")),
             **common,
             ignored=fields.unread(),
         )
 
-    def _prompts(self, fields: Fields) -> tuple[Prompt, ...]:
-        prompt = fields.raw_value("prompt")
-        texts = [prompt] if isinstance(prompt, str) else prompt
-        if not isinstance(texts, list) or not texts:
-            raise wrong("prompt", "must be a text, or a list of texts.")
-        if not all(isinstance(text, str) for text in texts):
-            raise unsupported("prompt", "rdchat takes texts, not token ids.")
-        return tuple(Prompt(text=text) for text in texts)
+
+def _read_prompts(fields: Fields) -> tuple[Prompt, ...]:
+    """Read the raw texts, one or several."""
+    prompt = fields.raw_value("prompt")
+    texts = [prompt] if isinstance(prompt, str) else prompt
+    if not isinstance(texts, list) or not texts:
+        raise wrong("prompt", "must be a text, or a list of texts.")
+    if not all(isinstance(text, str) for text in texts):
+        raise unsupported("prompt", "rdchat takes texts, not token ids.")
+    return tuple(Prompt(text=text) for text in texts)

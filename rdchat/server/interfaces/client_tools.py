@@ -261,20 +261,15 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
     checked = dict[str, Any]()
     for tool in tools:
         name = tool["function"]["name"]
-        parameters = tool["function"]["parameters"]
         try:
-            made, keywords = _added(schemas, parameters, "tools", soften=not tool.get("strict"))
+            form, keywords = _call_form(tool, schemas)
         except ApiError as error:
             refusal = error
             left_out.append(name)
             continue
-        if not made.get("properties", True) and not made.keys() - _WITHOUT_PARAMETERS:
-            # A tool without parameters takes none.
-            made["additionalProperties"] = False
+        forms.append(form)
         left_out += dict.fromkeys(f"{name}.{keyword}" for keyword in keywords)
-        checked[name] = parameters if keywords else True
-        fields = {"name": {"const": name}, "arguments": {"type": "object"} | made}
-        forms.append({"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False})
+        checked[name] = tool["function"]["parameters"] if keywords else True
     if refusal and not forms:
         raise refusal
     if answer is not None:
@@ -288,6 +283,17 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
     return replace(shape, unenforced=json.dumps(checked), left_out=tuple(left_out)) if left_out else shape
 
 
+def _call_form(tool: Mapping[str, Any], schemas: JoinedSchemas) -> tuple[dict[str, Any], list[str]]:
+    """Return the schema of a call of a tool, and the keywords of its parameters that no grammar enforces."""
+    function = tool["function"]
+    made, keywords = _added(schemas, function["parameters"], "tools", soften=not tool.get("strict"))
+    if not made.get("properties", True) and not made.keys() - _WITHOUT_PARAMETERS:
+        # A tool without parameters takes none.
+        made["additionalProperties"] = False
+    fields = {"name": {"const": function["name"]}, "arguments": {"type": "object"} | made}
+    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}, keywords
+
+
 def for_template(tools: Tools) -> str:
     """Return tools as JSON for a chat template, which follows no references: what they name is written out."""
     functions = [{**tool["function"], "parameters": template_schema(tool["function"]["parameters"])} for tool in tools]
@@ -298,8 +304,8 @@ def call_of(answer: str, tools: Tools) -> tuple[ToolCall, ...]:
     """Return the call in an answer that has the shape of `call_shape`; empty for another answer, or one cut off."""
     match parsed_json(answer):
         case {"name": str(name), "arguments": dict(arguments), **rest} if not rest:
-            if any(name == tool["function"]["name"] for tool in tools):
-                return (ToolCall(name, json.dumps(arguments, ensure_ascii=False)),)
+            call = ToolCall(name, json.dumps(arguments, ensure_ascii=False))
+            return (call,) if origin_of(call, tools) else ()
     return ()
 
 

@@ -50,7 +50,12 @@ EFFORTS = {
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A conversation, or a raw text to continue."""
+    """What one or several replies answer.
+
+    Attributes:
+        messages: The conversation; empty for a raw text.
+        text: The raw text to continue; None for a conversation.
+    """
 
     messages: tuple[ChatMessage, ...] = ()
     text: str | None = None
@@ -183,7 +188,10 @@ class Choice:
     Attributes:
         index: Its number among all replies to the request.
         seed: Seed of this reply.
+        thought: Its thought; empty while it is written.
+        answer: Its answer, without calls; empty while it is written.
         tokens: Tokens of the reply, if log-probabilities are requested; empty otherwise.
+        calls: Its calls of tools; empty while it is written.
         thought_tokens: Number of tokens of the thought, with its markers.
         end: End of the reply; None while it is written.
     """
@@ -223,6 +231,8 @@ class Delta:
 
     Attributes:
         index: Index of the reply.
+        thought: More of its thought.
+        answer: More of its answer.
         tokens: The tokens of this text, roughly, if log-probabilities are requested.
     """
 
@@ -275,14 +285,16 @@ class ReplyParts:
         tokens = [event for event in batch if isinstance(event, TokenEvent)]
         if self._request.top_log_probs is not None:
             self._choice.tokens += tokens
+        # What the pieces of these tokens add to the thought and to the answer.
         thought = ""
         answer = ""
         for token in tokens:
             self._token_starts.append(self._token_starts[-1] + len(token.text))
             for piece in token.pieces:
-                if piece.is_thought or piece.is_mark:
-                    self._thought_ranges.append((self._length, self._length + len(piece.text)))
+                start = self._length
                 self._length += len(piece.text)
+                if piece.is_thought or piece.is_mark:
+                    self._thought_ranges.append((start, self._length))
                 if piece.is_mark:
                     # The mark that opens the first thought ends none.
                     self._thought_ended = bool(self._sent_thought + thought)
@@ -293,6 +305,7 @@ class ReplyParts:
                 else:
                     answer += piece.text
         if self._may_be_call:
+            # The end shows what it is.
             thought = ""
             answer = ""
         self._sent_thought += thought

@@ -110,7 +110,9 @@ def test_a_file_without_a_checksum_is_refused(hub: HubServer) -> None:
     check_nothing_installed()
 
 
-def test_cuts_at_random_bytes_cost_no_byte_twice(hub: HubServer, files: dict[str, bytes]) -> None:
+@pytest.mark.parametrize("etags", [True, False])
+def test_cuts_at_random_bytes_cost_no_byte_twice(hub: HubServer, files: dict[str, bytes], etags: bool) -> None:
+    hub.etags = etags
     cuts = [random.Random(seed).randrange(1, 60_000) for seed in range(8)]
     hub.fault(WEIGHTS, *(Fault(cut=cut) for cut in cuts))
     folder, _ = download()
@@ -245,14 +247,6 @@ def test_what_no_record_names_goes_and_what_recurs_is_used(hub: HubServer) -> No
     assert hub.sent[sha] == len(small_files()[WEIGHTS])
 
 
-def test_without_an_etag_it_goes_on_too(hub: HubServer, files: dict[str, bytes]) -> None:
-    hub.etags = False
-    hub.fault(WEIGHTS, Fault(cut=100_000))
-    folder, _ = download()
-    check_whole(folder, files)
-    assert hub.sent.total() == sum(map(len, files.values()))
-
-
 def test_a_server_that_knows_no_ranges_begins_again_and_that_is_said(hub: HubServer, files: dict[str, bytes]) -> None:
     hub.fault(WEIGHTS, Fault(cut=100_000), Fault(ignore_range=True))
     folder, running = download()
@@ -321,10 +315,3 @@ def test_same_content_under_two_names_is_fetched_once(hub: HubServer) -> None:
     check_whole(folder, files)
     assert running.fetched_bytes == sum(map(len, small_files().values()))
     assert sum(file.size for file in running.record.files) == running.fetched_bytes
-
-
-def test_a_record_is_what_was_written(hub: HubServer) -> None:
-
-    record = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",))
-    write_record(cached(), record)
-    assert records_of(cached()) == [record]

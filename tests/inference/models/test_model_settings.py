@@ -21,7 +21,7 @@ from rdchat.inference.mlx_lm_fixes.config_fixes import class_settings
 from rdchat.inference.mlx_lm_fixes.network_fixes import follow_ropes
 from rdchat.inference.models import model_settings
 from rdchat.inference.models.model_config import kv_values_per_token
-from rdchat.inference.models.model_locations import cached_facts, stamp_of
+from rdchat.inference.models.model_locations import stamp_of, stored_facts
 from rdchat.inference.models.model_settings import GenerationSettings, read_generation_settings
 from scripts.families.drawn_weights import drawn
 from tests.grids import share
@@ -108,7 +108,7 @@ def test_rows_in_the_file_decide_whether_they_are_tied(tmp_path: Path, equal: bo
     add_output_rows(folder, equal)
     network = load_model(folder, "float32").network
     assert ("lm_head" in network) is not equal
-    assert cached_facts("tied rows", folder, stamp_of(folder)) is equal
+    assert stored_facts("tied rows", folder, stamp_of(folder)) is equal
     change_config(folder, tie_word_embeddings=False)
     assert np.array_equal(logits(load_model(folder, "float32").network), logits(network))
 

@@ -9,7 +9,6 @@ import pytest
 
 from rdchat.errors import PromptTooLongError, TemplateRefusedError
 from rdchat.inference.api import AnswerShape, FinishReason, Role, ShapeKind, ToolCall, reply_seed
-from rdchat.server.interfaces.chat_messages import SentImage
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server_settings import Limits
 from tests.late_module import LateModule
@@ -199,59 +198,8 @@ def test_failure_within_a_stream_raises_an_error_in_the_client(anthropic: Anthro
         list(stream)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_call_that_the_client_insists_on(anthropic: Anthropic, gate: ScriptedGate, stream: bool) -> None:
-    gate.scripts = [Script(('{"name": "look", ', '"arguments": {"at": 1}}'))]
-    reply = message_of(anthropic, ASK | {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "look"}}, stream)
-    assert [(block.type, block.input) for block in reply.content] == [("tool_use", {"at": 1})]
-    assert (reply.stop_reason, bool(gate.requests[0].shape)) == ("tool_use", True)
-
-
 def test_an_answer_in_a_shape(anthropic: Anthropic, gate: ScriptedGate) -> None:
     schema = {"type": "object", "properties": {}}
     wanted = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
     anthropic.messages.create(**ASK, extra_body=wanted)
     assert gate.requests[0].shape == AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))
-
-
-def test_the_line_of_claude_code_that_changes_each_time_is_not_in_the_prompt(
-    anthropic: Anthropic, gate: ScriptedGate
-) -> None:
-    """With it nothing behind it would come from the KV cache: the whole prompt would be read at each step."""
-    system: Any = [{"type": "text", "text": "You are an agent."}, {"type": "text", "text": "Be brief."}]
-    for number in range(2):
-        line: Any = {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2; cch={number};"}
-        raw = anthropic.messages.with_raw_response.create(**(ASK | {"system": [line, *system]}))
-        assert raw.headers["x-rdchat-ignored"] == "system.x-anthropic-billing-header"
-    first, second = gate.requests
-    assert first.messages == second.messages
-    assert first.messages[0].content == "You are an agent.\nBe brief."
-
-
-def test_requests_as_claude_code_sends_them(anthropic: Anthropic, gate: ScriptedGate) -> None:
-    """Its own web search, a system message in the middle, a thought beside a call, a picture in a result."""
-    look = {"name": "look", "input_schema": {"type": "object", "properties": {"p": {"type": "string"}}}}
-    use = {"type": "tool_use", "id": "toolu_01", "name": "look", "input": {"p": "/"}}
-    thought = {"type": "thinking", "thinking": "I look first.", "signature": "s"}
-    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
-    result = [{"type": "text", "text": "Taken."}, picture, {"type": "document", "title": "Plan", "source": {}}]
-    messages: Any = [
-        *ASK["messages"],
-        {"role": "assistant", "content": [thought, {"type": "server_tool_use", "id": "s", "name": "w"}, use]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_01", "content": result}]},
-        {"role": "system", "content": [{"type": "text", "text": "It is late."}]},
-    ]
-    tools: Any = [look, {"type": "web_search_20250305", "name": "web_search"}]
-
-    raw = anthropic.messages.with_raw_response.create(**(ASK | {"messages": messages, "tools": tools}))
-
-    ignored = raw.headers["x-rdchat-ignored"]
-    assert ignored == "messages.content.server_tool_use, tools.web_search, messages.content.content.image"
-    _, asked, answer, late = gate.requests[0].messages
-    assert asked.thought == "I look first."
-    assert asked.tool_calls == (ToolCall("look", '{"p": "/"}', "toolu_01"),)
-    assert (answer.role, answer.tool_call_id) == (Role.TOOL, "toolu_01")
-    assert (answer.content, answer.image_offsets) == ("Taken.[document]\nPlan", (len("Taken."),))
-    assert [image.data for image in answer.images if isinstance(image, SentImage)] == [bytes(1)]
-    assert (late.role, late.content) == (Role.SYSTEM, "It is late.")
-    assert [tool["function"]["name"] for tool in json.loads(gate.requests[0].tools)] == ["look"]

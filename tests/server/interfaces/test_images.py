@@ -102,15 +102,6 @@ def block(data: bytes = PNG) -> dict[str, Any]:
 WORDS = {"type": "text", "text": "What is it?"}
 
 
-def test_chat_completions(openai: OpenAI, gate: SeeingGate) -> None:
-    raw = chat(openai, WORDS, image())
-    assert "x-rdchat-ignored" not in raw.headers
-    (message,) = gate.requests[0].messages
-    (one,) = message.images
-    assert (message.content, one.width, one.height, one.digest) == ("What is it?", 40, 24, sha256(PNG).hexdigest())
-    assert gate.files == [[PNG]]
-
-
 def pieces(message: ChatMessage) -> list[str]:
     """Return what a message says, with `#` for an image."""
     return message.with_lines(["#"] * len(message.images)).content.split("\n")
@@ -179,7 +170,8 @@ def test_a_turned_photo_has_the_size_that_the_model_sees(openai: OpenAI, gate: S
     data = encoded(photo(40, 24), "JPEG", exif=exif)
     chat(openai, image(f"data:image/jpeg;base64,{b64encode(data).decode()}"))
     (one,) = gate.requests[0].messages[0].images
-    assert (one.width, one.height) == (24, 40)
+    assert (one.width, one.height, one.digest) == (24, 40, sha256(data).hexdigest())
+    assert gate.files == [[data]]
 
 
 @pytest.mark.parametrize(
@@ -369,12 +361,6 @@ def test_the_images_of_clients_that_left_are_not_read_on(
     assert len(gate.requests) == 1
 
 
-DATA = b64encode(encoded(photo(40, 24), "PNG")).decode()
-RED = f"data:image/png;base64,{DATA}"
-IMAGE = {"type": "image_url", "image_url": {"url": RED}}
-BLOCK = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
-
-
 class SeeingEngine(ScriptedGate):
     """An engine with a small model that sees."""
 
@@ -404,18 +390,17 @@ def seeing_server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_images_are_seen_and_counted_in_each_api(seeing_server: Server) -> None:
-    words: Any = {"type": "text", "text": "what?"}
     counted = list[list[int]]()
     with openai_client(seeing_server) as openai, anthropic_client(seeing_server) as anthropic:
         for images in range(3):
-            asked: Any = [{"role": "user", "content": [*[IMAGE] * images, words]}]
+            asked: Any = [{"role": "user", "content": [*[image()] * images, WORDS]}]
             one = openai.chat.completions.create(model="", max_tokens=3, messages=asked)
             assert one.usage is not None
-            parts: Any = [{"type": "input_image", "image_url": RED}] * images
-            items: Any = [{"role": "user", "content": [*parts, {"type": "input_text", "text": "what?"}]}]
+            parts: Any = [{"type": "input_image", "image_url": ADDRESS}] * images
+            items: Any = [{"role": "user", "content": [*parts, {"type": "input_text", "text": WORDS["text"]}]}]
             two = openai.responses.create(model="", max_output_tokens=3, input=items)
             assert two.usage is not None
-            blocks: Any = [{"role": "user", "content": [*[BLOCK] * images, words]}]
+            blocks: Any = [{"role": "user", "content": [*[block()] * images, WORDS]}]
             three = anthropic.messages.create(model="", max_tokens=3, messages=blocks).usage
             four = anthropic.messages.count_tokens(model="", messages=blocks).input_tokens
             whole = three.input_tokens + (three.cache_read_input_tokens or 0)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -18,8 +16,8 @@ from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server import Server
 from rdchat.server.server_settings import Limits
 from tests.late_module import LateModule
-from tests.server.conftest import MakeServer, openai_client, streamed, wait_until
-from tests.server.fakes import KEY, Script, ScriptedGate
+from tests.server.conftest import MakeServer, openai_client, send, streamed, wait_until
+from tests.server.fakes import Script, ScriptedGate
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -68,14 +66,6 @@ def test_token_limit_may_say_that_there_is_none(
     if "max_completion_tokens" not in given:
         openai.completions.create(model="", prompt="x", extra_body=given)
         assert gate.requests[-1].sampling.max_tokens == limit
-
-
-def test_seed_minus_one_is_a_fresh_one(openai: OpenAI, gate: ScriptedGate) -> None:
-    for seed in (-1, -1, -2, -2):
-        openai.chat.completions.create(**ASK, seed=seed)
-    seeds = [request.seed for request in gate.requests]
-    assert seeds[0] != seeds[1]
-    assert seeds[2] == seeds[3]
 
 
 def test_top_p_0_keeps_the_best_token(openai: OpenAI, gate: ScriptedGate) -> None:
@@ -160,12 +150,9 @@ def test_an_error_behind_a_ping_is_an_event(impatient: Server, gate: ScriptedGat
 
 
 @pytest.mark.parametrize(("path", "allowed"), [("/v1/chat/completions", "POST"), ("/v1/models", "GET, HEAD")])
-def test_a_method_that_is_not_allowed_is_told_which_ones_are(make_server: MakeServer, path: str, allowed: str) -> None:
-    host = make_server().address.removeprefix("http://")
-    with closing(http.client.HTTPConnection(host, timeout=60)) as connection:
-        connection.request("DELETE", path, headers={"x-api-key": KEY})
-        with connection.getresponse() as answer:
-            assert (answer.status, answer.getheader("allow")) == (405, allowed)
+def test_a_method_that_is_not_allowed_is_told_which_ones_are(server: Server, path: str, allowed: str) -> None:
+    status, _, headers = send(server, path=path, method="DELETE")
+    assert (status, headers["allow"]) == (405, allowed)
 
 
 def test_a_response_repeats_only_what_a_response_has(openai: OpenAI) -> None:

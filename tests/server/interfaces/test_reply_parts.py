@@ -164,11 +164,6 @@ def test_where_a_model_has_tokens_the_characters_of_markers_are_text() -> None:
     assert shown_with_tokens(opened, ()) == ("", "".join(opened))
 
 
-def test_a_long_answer_after_markers_in_text() -> None:
-    tokens = ["Hm", "</think>", "A </think>\n<think>\n", *["word "] * 400, "</think>", " end"]
-    assert shown_with_tokens(tokens, (1,), begun=True) == ("Hm", "".join(tokens[2:]))
-
-
 def test_markers_around_a_call() -> None:
     tokens = ["<think>", "Hm", "</think>", "So </think>", "<call>{}</call>"]
     assert shown_with_tokens(tokens, (0, 2, 4), cut=(28, 43)) == ("Hm", "So </think>")
