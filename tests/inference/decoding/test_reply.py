@@ -133,7 +133,7 @@ def any_tokens(name: str) -> some.SearchStrategy[list[int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=some.data())
 def test_a_replys_text_is_that_of_its_tokens_bytes_up_to_a_stop_string(name: str, data: some.DataObject) -> None:
     """All behind one odd byte had no text, and a stop string there was not found."""

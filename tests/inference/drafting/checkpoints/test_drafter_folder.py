@@ -29,7 +29,7 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import share
+from tests.grids import pairs, share
 from tests.inference.drafting.checkpoints.drafter_folders import (
     CONFIG,
     apple_checkpoint,
@@ -151,10 +151,15 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
-@pytest.mark.parametrize("inner", [48, 64])
-@pytest.mark.parametrize("rnn", [True, False])
-@pytest.mark.parametrize("blocks", [0, 2])
-@pytest.mark.parametrize("names", [{}, {"lm_head.": "lm_heads.", "input_proj.": "input_projs."}, {"lm_head.": "0."}])
+@pytest.mark.parametrize(
+    ("names", "inner", "rnn", "blocks"),
+    pairs(
+        [{}, {"lm_head.": "lm_heads.", "input_proj.": "input_projs."}, {"lm_head.": "0."}],
+        [48, 64],
+        [True, False],
+        [0, 2],
+    ),
+)
 def test_apples_checkpoint_computes_apples_head(
     names: dict[str, str], inner: int, rnn: bool, blocks: int, tmp_path: Path, target: LoadedModel
 ) -> None:
