@@ -156,7 +156,7 @@ def _growth(measured: Mapping[int, float], shallower: Floats) -> Floats:
     """
     more = {rows: max(ms - shallower[rows], 0.0) for rows, ms in measured.items()}
     plain = more.pop(PLAIN_STEP)
-    growth = np.interp(ROWS, [*more] or [PLAIN_STEP], [*more.values()] or [plain])
+    growth: Floats = np.interp(ROWS, [*more] or [PLAIN_STEP], [*more.values()] or [plain])
     growth[PLAIN_STEP] = plain
     return growth
 
