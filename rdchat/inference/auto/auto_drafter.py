@@ -283,7 +283,6 @@ class AutoDrafter(Drafter):
         job: ReplyJob,
         phrases_for: Callable[[GenerationRequest], Phrases | None] = lambda _: None,
     ) -> None:
-        trees = state.trees
         prompt = job.prompt
         request = job.request
         self._ledger = job.ledger
@@ -295,7 +294,7 @@ class AutoDrafter(Drafter):
         self._draft_model = model
         sources: list[Source] = []
         if model:
-            sources.append(draft_model_source(estimates.chains, state.costs, lambda: model.unread, trees))
+            sources.append(draft_model_source(estimates.chains, state.costs, lambda: model.unread, state.trees))
         if head:
             sources.append(head_source(estimates.head, state.costs, state.width, head.head.max_drafted))
         # Beside a head or a draft model, phrases were measured to gain nothing: docs/adr/0045.
@@ -305,7 +304,7 @@ class AutoDrafter(Drafter):
             estimates,
             prompt,
             sources,
-            trees=trees,
+            trees=state.trees,
             earlier=request.earlier,
             phrases=phrases,
             forced=job.matcher.forced if job.matcher else lambda _limit: (),

@@ -181,8 +181,8 @@ class ReplyMatcher:
             new_path.append(node)
             node = int(tree.parents[node])
         new_path.reverse()
-        shared = next((n for n, pair in enumerate(zip(path, new_path, strict=False)) if pair[0] != pair[1]), None)
-        shared = min(len(path), len(new_path)) if shared is None else shared
+        differing = (n for n, pair in enumerate(zip(path, new_path, strict=False)) if pair[0] != pair[1])
+        shared = next(differing, min(len(path), len(new_path)))
         self._rules.back(len(path) - shared)
         for below in new_path[shared:]:
             self._rules.take(int(tree.tokens[below]))

@@ -191,8 +191,8 @@ class Rounds:
             name = draft.drafter or self._drafter.name
             if path and not is_usable:
                 self._drop(name)
-            drafted = int(offered.depths.max())
-            return _Round(tree, drafted, path, _drafters(draft, name), verified, tokens, log_probs, likely)
+            drafters = _drafters(draft, name)
+            return _Round(tree, int(offered.depths.max()), path, drafters, verified, tokens, log_probs, likely)
 
     def _choose_exactly(self, nodes: list[int], logits: mx.array, positions: Ints, seen: mx.array | None) -> Ints:
         """Choose the tokens after some nodes from the whole vocabulary, which costs a sort of it for each node.

@@ -61,8 +61,7 @@ class LookupDrafter(Drafter):
         with self._ledger.stage(Stage.LOOKUP):
             nodes = max_nodes(self._draft_tokens)
             min_chance = 1 / (1 + self._draft_tokens)
-            tree = self._index.draft_tree(nodes, limit, min_chance, chain=not self._trees)
-            return lookup_draft(root, tree)
+            return lookup_draft(root, self._index.draft_tree(nodes, limit, min_chance, chain=not self._trees))
 
     def _begin(self, root: int) -> None:
         """Take the first token, which comes from the prefill and not from a round."""
