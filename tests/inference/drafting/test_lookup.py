@@ -118,6 +118,12 @@ def test_places_that_agree_raise_a_chance_and_others_lower_it() -> None:
     assert first([1, 2, 4], [9], [1, 2, 3], [8], [1, 2]) < once
 
 
+@pytest.mark.parametrize("trees", [True, False])
+def test_a_target_that_takes_chains_gets_chains(trees: bool) -> None:
+    drafter = LookupDrafter([1, 2, 4, 9, 1, 2, 3, 8, 1], 4, trees=trees)
+    assert drafter.propose(2, 6).tree.fetch().is_chain is not trees
+
+
 def test_a_longer_match_outvotes_a_shorter_one() -> None:
     tree = LookupIndex([5, 1, 2, 3, 4, 9, 6, 4, 7, 8, 1, 2, 3, 4]).draft_tree(20)
     beside = [token for token, parent in zip(tree.tokens, tree.parents, strict=True) if parent == 0]
