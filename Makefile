@@ -12,8 +12,8 @@ JOBS ?= 3
 QUICK ?= tests/files tests/inference/api tests/inference/auto tests/inference/benchmark tests/inference/decoding \
 	tests/inference/drafting tests/inference/verification
 NOT_QUICK := auto/test_auto_iterator auto/test_heads auto/test_planner.py::test_learning \
-	auto/test_auto_drafter benchmark/test_runner decoding/test_device_waits decoding/test_distribution \
-	decoding/test_rounds.py::test_drafts_do_not_change_the_text_of_other decoding/test_rounds.py::test_stop_strings \
+	auto/test_auto_drafter benchmark/test_runner decoding/test_device_waits \
+	decoding/test_rounds.py::test_drafts_do_not_change_the_text_of_other \
 	drafting/heads/test_block_head drafting/test_draft_model drafting/test_head_drafter.py::test_the_text_is \
 	drafting/test_quantised_targets verification/test_capability
 # The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.

@@ -48,7 +48,7 @@ _LONG = (
     "tests/hostile/", "tests/e2e/", "tests/commands/", "tests/inference/training/", "tests/services/killed/",
     "tests/services/models/test_", "tests/hub/downloads/test_killed", "tests/chat/test_killed",
     "tests/chat/transfer/test_killed", "tests/inference/caches_on_disk/test_shared_caches",
-    "tests/inference/decoding/test_distribution", "tests/inference/drafting/test_quantised_targets",
+    "tests/inference/drafting/test_quantised_targets",
 )  # fmt: skip
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
 

@@ -162,8 +162,7 @@ class AutoState:
     @property
     def measured_costs(self) -> dict[Part, Costs]:
         """Costs of each part that this machine has measured for the target and its drafters."""
-        costs_of = {part: file.read_costs()[0] for part, file in self._files.items()}
-        return {part: costs for part, costs in costs_of.items() if costs}
+        return {part: costs for part, file in self._files.items() if (costs := file.read_costs()[0])}
 
     def measure(self) -> bool:
         """Measure costs for a moment; return whether there is more to do now.
@@ -284,23 +283,20 @@ class AutoDrafter(Drafter):
         job: ReplyJob,
         phrases_for: Callable[[GenerationRequest], Phrases | None] = lambda _: None,
     ) -> None:
-        available = state.available
-        costs = state.costs
-        trees = state.trees
         prompt = job.prompt
         request = job.request
         self._ledger = job.ledger
         estimates = state.estimates(request.sampling)
-        head = available.head
-        draft_model = available.draft_model
+        head = state.available.head
+        draft_model = state.available.draft_model
         self._head = head.drafter(prompt, request, job.ledger) if head else None
         model = DraftModelDrafter(draft_model, prompt, request, job.ledger) if draft_model else None
         self._draft_model = model
         sources: list[Source] = []
         if model:
-            sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))
+            sources.append(draft_model_source(estimates.chains, state.costs, lambda: model.unread, state.trees))
         if head:
-            sources.append(head_source(estimates.head, costs, state.width, head.head.max_drafted))
+            sources.append(head_source(estimates.head, state.costs, state.width, head.head.max_drafted))
         # Beside a head or a draft model, phrases were measured to gain nothing: docs/adr/0045.
         phrases = None if sources else phrases_for(request)
         self.controller = Controller(
@@ -308,7 +304,7 @@ class AutoDrafter(Drafter):
             estimates,
             prompt,
             sources,
-            trees=trees,
+            trees=state.trees,
             earlier=request.earlier,
             phrases=phrases,
             forced=job.matcher.forced if job.matcher else lambda _limit: (),

@@ -119,17 +119,11 @@ class CallCurve:
         # Whether calls of several rows were measured; a model that verifies no drafts has plain steps alone.
         self._verifies = any(rows != PLAIN_STEP for rows, _ in costs)
         # Milliseconds for each depth, by rows; entry 0 is the plain step.
-        table: list[Floats] = []
+        table = [np.zeros(len(ROWS))]
         for depth in self._depths:
-            # The plain step, row 0, comes first.
-            rows, ms = zip(*sorted((rows, ms) for (rows, d), ms in costs.items() if d == depth), strict=True)
-            shallower = table[-1] if table else np.zeros(len(ROWS))
-            # What each call costs more than at the depth before; between measured rows it is interpolated.
-            more = np.maximum(np.array(ms) - shallower[list(rows)], 0.0)
-            growth = np.interp(ROWS, rows[1:] or rows, more[1:] if rows[1:] else more)
-            growth[PLAIN_STEP] = more[0]
-            table.append(shallower + growth)
-        self._table = np.array(table)
+            measured = {rows: ms for (rows, at), ms in sorted(costs.items()) if at == depth}
+            table.append(table[-1] + _growth(measured, table[-1]))
+        self._table = np.array(table[1:])
 
     def plain_ms(self, depth: int) -> float:
         """Return the cost of a plain step."""
@@ -143,12 +137,28 @@ class CallCurve:
         depths = self._depths
         table = self._table
         if depth <= depths[0] or len(depths) == 1:
-            near: Floats = table[0].copy()
+            near: Floats = table[0]
             return near
         above = min(int(np.searchsorted(depths, depth)), len(depths) - 1)
         share = (depth - depths[above - 1]) / (depths[above] - depths[above - 1])
         costs: Floats = table[above - 1] + share * (table[above] - table[above - 1])
         return costs
+
+
+def _growth(measured: Mapping[int, float], shallower: Floats) -> Floats:
+    """Return what calls cost more than at the depth before, by rows, (`MAX_ROWS` + 1,); never less than nothing.
+
+    It lies on lines between the measured rows. If 8 rows cost 2 ms more and 16 rows 4 ms more, 12 cost 3 ms more.
+
+    Args:
+        measured: Milliseconds by rows, ascending, with those of `PLAIN_STEP`; without others they stand for all rows.
+        shallower: Milliseconds at the depth before, by rows.
+    """
+    more = {rows: max(ms - shallower[rows], 0.0) for rows, ms in measured.items()}
+    plain = more.pop(PLAIN_STEP)
+    growth: Floats = np.interp(ROWS, [*more] or [PLAIN_STEP], [*more.values()] or [plain])
+    growth[PLAIN_STEP] = plain
+    return growth
 
 
 class CostModel:

@@ -21,7 +21,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
-from rdchat.inference.verification import KVCache, LoadedModel, PackedTree, PrefixTree, Verifier
+from rdchat.inference.verification import HiddenReads, KVCache, LoadedModel, PackedTree, PrefixTree, Verifier
 from rdchat.machine import OtherPrograms
 
 # From these depths on, MLX's attention uses other kernels on Apple's chips.
@@ -145,22 +145,9 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
     assert isinstance(layer, BoundMtpHead)
     both = replace(Reading(before_norm=True).reads(model), trunk=True)
     prompt = model.encode_chat((ChatMessage(Role.USER, _SUBJECT),))
-    cache = KVCache(model.network)
-    text = [*prompt]
-    parts = list[mx.array]()
-    fed = prompt
-    while len(text) < len(prompt) + _WRITTEN:
-        # A reply between two slices may have requested others.
-        model.hooks.record_states(both)
-        logits = model.network(mx.array([fed]), cache=cache.layers)
-        assert model.hooks.hidden is not None
-        parts.append(model.hooks.hidden[0])
-        fed = [int(fetch(mx.argmax(logits[0, -1])))]
-        mx.eval(parts[-1])
-        text += fed
-        yield
+    text, hidden = yield from _write_text(model, prompt, both)
     # Side by side in each row: the hidden states after the target's final norm, and those before it.
-    after, before = mx.split(mx.concatenate(parts), 2, axis=-1)
+    after, before = mx.split(hidden, 2, axis=-1)
     wrong: dict[tuple[int, int], float] = {}
     for reading in layer.readings:
         right = 0
@@ -180,10 +167,34 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
                     state = state.after(mx.array([0]), mx.array([token]))
             yield
         # Tokens in a hundred that were wrong. A stored cost must be above 0, so it begins at 0.01.
-        wrong[int(reading.before_norm), int(reading.recycles_before_norm)] = 100.01 - 100 * right / (
-            _CHAIN * len(roots)
-        )
+        share = right / (_CHAIN * len(roots))
+        wrong[int(reading.before_norm), int(reading.recycles_before_norm)] = 100.01 - 100 * share
     return Measured(wrong, quiet=True)
+
+
+def _write_text(
+    model: LoadedModel, prompt: list[int], reads: HiddenReads
+) -> Generator[None, None, tuple[list[int], mx.array]]:
+    """Have a model go on with a prompt, one token a slice, without temperature.
+
+    Returns:
+        All tokens, and their hidden states, (tokens - 1, width): the last token is not fed.
+    """
+    cache = KVCache(model.network)
+    text = [*prompt]
+    parts = list[mx.array]()
+    fed = prompt
+    while len(text) < len(prompt) + _WRITTEN:
+        # A reply between two slices may have requested others.
+        model.hooks.record_states(reads)
+        logits = model.network(mx.array([fed]), cache=cache.layers)
+        assert model.hooks.hidden is not None
+        parts.append(model.hooks.hidden[0])
+        fed = [int(fetch(mx.argmax(logits[0, -1])))]
+        mx.eval(parts[-1])
+        text += fed
+        yield
+    return text, mx.concatenate(parts)
 
 
 def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
@@ -193,27 +204,24 @@ def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
     for a depth would not suffice for another one. Disturbed turns are used only if none was quiet: other programs can
     only make a time longer.
     """
-    turns_by_quiet: dict[bool, list[dict[tuple[int, int], float]]] = {
-        True: [],
-        False: [],
-    }
+    quiet = list[Costs]()
+    disturbed = list[Costs]()
     spent_ms = 0.0
     warm = False
-    while len(turns_by_quiet[True]) < _TRIALS and len(turns_by_quiet[False]) < _DISTURBED:
+    while len(quiet) < _TRIALS and len(disturbed) < _DISTURBED:
         turn: dict[tuple[int, int], float] = {}
         for key, work in works.items():
             turn[key] = work()
             yield
         # Kernels may be compiled in the first turn.
         if warm:
-            turns_by_quiet[not others.are_busy].append(turn)
+            (disturbed if others.are_busy else quiet).append(turn)
         took_ms = sum(turn.values())
         spent_ms += took_ms
         if warm and spent_ms + took_ms > _MAX_S * 1000:
             break
         warm = True
-    turns = turns_by_quiet[True] or turns_by_quiet[False]
-    return Measured({key: min(turn[key] for turn in turns) for key in works}, quiet=bool(turns_by_quiet[True]))
+    return Measured({key: min(turn[key] for turn in quiet or disturbed) for key in works}, quiet=bool(quiet))
 
 
 class TimingCache:

@@ -42,6 +42,7 @@ class LazyPath:
     """The accepted path of a round that the device is still computing; the next draft begins with it.
 
     Attributes:
+        tree: The round's draft.
         nodes: (nodes,) bool: whether each node lies on the path.
         last: () int32: index of the path's last node.
         token: () int32: the token that the target chooses after the path, the next round's root.
@@ -143,6 +144,7 @@ class Drafter:
     """Proposes tokens for one reply. Its drafts change how many target calls a reply takes, never its text.
 
     Attributes:
+        name: Tells it from others in events and counts.
         policy: Decides when it drafts.
     """
 

@@ -52,7 +52,15 @@ _FREE_BUFFERS_EVERY = 256
 
 @dataclass(slots=True)
 class Clock:
-    """Moments of a reply, in nanoseconds of `perf_counter_ns`; 0 where not reached."""
+    """Moments of a reply, in nanoseconds of `perf_counter_ns`; 0 where not reached.
+
+    Attributes:
+        requested: When the request came.
+        prefill_began: When the first part of the prompt was about to be read.
+        first_token: When the reply's first token came.
+        last_token: When its last token so far came.
+        ended: When it was over.
+    """
 
     requested: int = field(default_factory=perf_counter_ns)
     prefill_began: int = 0
@@ -224,10 +232,12 @@ class Reply:
             position: Its depth in the draft, from 1.
             source: What proposed it.
         """
-        from_chat = int(source == Mode.LOOKUP)
-        from_replies = int(source == EARLIER_REPLIES)
-        from_phrases = int(source == PHRASES)
-        self.count(accepted=1, from_chat=from_chat, from_replies=from_replies, from_phrases=from_phrases)
+        self.count(
+            accepted=1,
+            from_chat=source == Mode.LOOKUP,
+            from_replies=source == EARLIER_REPLIES,
+            from_phrases=source == PHRASES,
+        )
         without = _changed(self.counters.accepted_lengths, position - 1, -1)
         self.counters = replace(self.counters, accepted_lengths=_changed(without, position, 1))
 

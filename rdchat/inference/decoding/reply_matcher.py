@@ -56,6 +56,7 @@ class _Node:
     """A node of a draft within the rules.
 
     Attributes:
+        token: Id of its token.
         parent: Index of the parent; -1 for the root.
         mask: Tokens that may follow.
         source: `NodeSource` of the node.
@@ -140,7 +141,9 @@ class ReplyMatcher:
         mask_of_all = mask_of(np.stack([node.mask for node in nodes]), self._size)
         if not added and old_count == len(nodes) == len(tree):
             return draft, mask_of_all
-        return replace(draft, tree=_packed(nodes), sources=[node.source for node in nodes], rows=0), mask_of_all
+        allowed = PrefixTree.from_tokens([node.token for node in nodes], [node.parent for node in nodes])
+        sources = [node.source for node in nodes]
+        return replace(draft, tree=PackedTree.pack(allowed), sources=sources, rows=0), mask_of_all
 
     def _add_forced(self, nodes: list[_Node], limit: int, *, trees: bool) -> bool:
         """Add a chain of forced tokens below the root to `nodes`; return whether it added any.
@@ -178,8 +181,8 @@ class ReplyMatcher:
             new_path.append(node)
             node = int(tree.parents[node])
         new_path.reverse()
-        shared = next((n for n, pair in enumerate(zip(path, new_path, strict=False)) if pair[0] != pair[1]), None)
-        shared = min(len(path), len(new_path)) if shared is None else shared
+        differing = (n for n, pair in enumerate(zip(path, new_path, strict=False)) if pair[0] != pair[1])
+        shared = next(differing, min(len(path), len(new_path)))
         self._rules.back(len(path) - shared)
         for below in new_path[shared:]:
             self._rules.take(int(tree.tokens[below]))
@@ -201,14 +204,6 @@ def mask_of(bit_rows: TokenBits, size: int) -> mx.array:
     """
     bits = np.unpackbits(bit_rows.view(np.uint8), axis=-1, count=size, bitorder="little")
     return mx.array(bits.view(np.bool_))
-
-
-def _packed(nodes: list[_Node]) -> PackedTree:
-    depths = [0]
-    for node in nodes[1:]:
-        depths.append(depths[node.parent] + 1)
-    columns = [node.token for node in nodes], [node.parent for node in nodes], depths
-    return PackedTree.pack(PrefixTree(*(np.array([*column], np.int32) for column in columns)))
 
 
 def marker_parts(marker: str, control: Mapping[str, int]) -> list[str | int]:

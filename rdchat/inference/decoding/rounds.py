@@ -144,8 +144,10 @@ class Rounds:
     def _verify(self, draft: Draft, mask: mx.array | None, drafter: Drafter) -> _Round:
         """Have the target choose the token after each node of a draft, in one call.
 
-        A quick choice is made for all nodes on the device, and fetched in one wait with all else that the host needs.
-        Where it is not certain on the accepted path, the choice is made exactly (docs/adr/0006).
+        1. Queue the call, a quick choice after each node (`chosen`), and what traces show; then perhaps the next draft.
+        2. Wait once for what the host needs: the tree, the choices (`quick`), whether each is `certain`, and whether
+           each row has numbers to choose from (`readable`).
+        3. Walk the accepted path. Where a choice on it is not certain, make it exactly (docs/adr/0006).
         """
         packed = draft.tree
         # Position of the token after the root.
@@ -157,36 +159,29 @@ class Rounds:
             seen = None if before is None else seen_on_paths(before, packed)
         with self._ledger.stage(Stage.CHOOSE):
             logits = masked(verified.logits, mask)
-            traces = self._reply.trace or self._listed is not None
             chosen, sure = self._chooser.choose_quickly(logits, start, packed.depths, packed.deepest, seen)
+            traces = self._reply.trace or self._listed is not None
             log_probs = TreeLogProbs.build(verified.logits, packed, chosen) if traces else None
             likely = likely_tokens(verified.logits, self._listed)
-            traced = [*(log_probs or ()), *(likely or ())]
-            shape = (packed.tokens, packed.parents, packed.depths)
+            read = (packed.tokens, packed.parents, packed.depths, chosen, sure, finite_rows(verified.logits))
             finite = mx.array(draft.finite)
-            sound = finite_rows(verified.logits)
             # All that the round and the next draft are computed from; the host reads a part of it.
-            results = [*shape, chosen, sure, sound, finite, verified.hidden, draft.lazy_sources, *traced]
+            results = [*read, finite, verified.hidden, draft.lazy_sources, *(log_probs or ()), *(likely or ())]
             results += self._draft_ahead(drafter, packed, verified, chosen, results)
             with self._ledger.waiting():
-                *nodes, quick, certain, readable = fetch(*shape, chosen, sure, sound, besides=results)
+                *nodes, quick, certain, readable = fetch(*read, besides=results)
             self._reply.count(host_syncs=1)
             tree = PrefixTree(*nodes)
-            tokens = quick.astype(np.int32)
-            # A draft whose scores are not finite is dropped: only its root counts.
             is_usable = bool(finite) and tree.is_sound
-            path = accepted_path(tree, tokens) if is_usable else [0]
+            # Of a draft that is dropped only the root counts.
+            offered = tree if is_usable else PrefixTree(*(column[:1] for column in nodes))
+            tokens = quick.astype(np.int32)
+            path = accepted_path(offered, tokens)
             # An exact choice may move the path to other nodes, whose choice may be uncertain too.
             while unsure := [node for node in path if not certain[node]]:
-                # Each row costs a sort of the vocabulary, so only the path's rows are chosen exactly.
-                rows = mx.array(unsure)
-                positions = (start + tree.depths[unsure]).tolist()
-                exact = self._chooser.choose(logits[rows], positions, None if seen is None else seen[rows])
-                with self._ledger.waiting():
-                    tokens[unsure] = fetch(exact)
+                tokens[unsure] = self._choose_exactly(unsure, logits, start + tree.depths[unsure], seen)
                 certain[unsure] = True
-                self._reply.count(host_syncs=1)
-                path = accepted_path(tree, tokens) if is_usable else [0]
+                path = accepted_path(offered, tokens)
             # The log-probabilities are those of the tokens that were chosen in the end.
             if log_probs and (tokens != quick).any():
                 log_probs = TreeLogProbs.build(verified.logits, packed, mx.array(tokens))
@@ -196,8 +191,23 @@ class Rounds:
             name = draft.drafter or self._drafter.name
             if path and not is_usable:
                 self._drop(name)
-            drafted = int(tree.depths.max()) if is_usable else 0
-            return _Round(tree, drafted, path, _drafters(draft, name), verified, tokens, log_probs, likely)
+            drafters = _drafters(draft, name)
+            return _Round(tree, int(offered.depths.max()), path, drafters, verified, tokens, log_probs, likely)
+
+    def _choose_exactly(self, nodes: list[int], logits: mx.array, positions: Ints, seen: mx.array | None) -> Ints:
+        """Choose the tokens after some nodes from the whole vocabulary, which costs a sort of it for each node.
+
+        Args:
+            nodes: Indices of n nodes.
+            logits: (all nodes, vocabulary) what may be chosen.
+            positions: (n,) absolute positions of the tokens to be chosen.
+            seen: (all nodes, vocabulary) int32, see `TokenChooser.seen`; None without a penalty.
+        """
+        rows = mx.array(nodes)
+        exact = self._chooser.choose(logits[rows], positions.tolist(), None if seen is None else seen[rows])
+        self._reply.count(host_syncs=1)
+        with self._ledger.waiting():
+            return fetch(exact)
 
     def _drop(self, source: str) -> None:
         """Count a dropped draft; after a few, continue the reply without that drafter."""

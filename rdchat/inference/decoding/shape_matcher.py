@@ -73,12 +73,11 @@ class ShapeVocabulary:
         llmatcher = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits())
         rules = ShapeRules(llmatcher, shape.label)
         # What is begun is fed to the matcher: the thought, its marker if it is there, and the answer.
-        text = begun.encode()
         thought, closed, answer = begun.partition(closing) if closing else ("", "", begun)
         tokens = list[int]()
         for part in (thought, *(marker if closed else ()), answer):
             tokens += [part] if isinstance(part, int) else self(part.encode())
-        if not llmatcher.consume_tokens(tokens) or b"".join(self.tokens[token] for token in tokens) != text:
+        if not llmatcher.consume_tokens(tokens) or b"".join(self.tokens[token] for token in tokens) != begun.encode():
             raise ShapeRefusedError(
                 f"The beginning of the answer does not fit the {shape.label}.", "Leave it out, or change it."
             )

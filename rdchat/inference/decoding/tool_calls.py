@@ -161,9 +161,14 @@ def _without(text: str, cuts: Sequence[tuple[int, int]], first: int, last: int) 
 
 
 class _Blocks(NamedTuple):
-    """Reads the text between the marks of calls; most fields are arguments of `find_tool_calls`.
+    """Reads the text between the marks of calls.
 
     Attributes:
+        text: See `find_tool_calls`.
+        markers: See there.
+        read: Reads the calls between two marks.
+        offered: The tools that may be called.
+        ended: See there.
         heads: Where calls begin, in order, whose block may lack its opening mark, if it has the closing one.
     """
 

@@ -160,9 +160,9 @@ class DraftModelDrafter(Drafter):
         ledger: Ledger | None = None,
         shape_of: Callable[[int], DraftShape] = DraftShape,
     ) -> None:
-        sampling = request.sampling
-        seed = request.seed
-        chooser = TokenChooser(sampling, seed, draft.shared_tokens)
+        # The rule by which both choose and rank.
+        rule = request.sampling, request.seed, draft.shared_tokens
+        chooser = TokenChooser(*rule)
         self._draft = draft
         self._model = draft.model
         self._cache = draft.cache
@@ -179,7 +179,7 @@ class DraftModelDrafter(Drafter):
         self._open = False
         # Whether the draft's logits and scores are finite, () bool each.
         self._finite: list[mx.array] = []
-        self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens, draft.offered)
+        self._ranker = CandidateRanker(*rule, draft.offered)
         self._chooser = chooser
         # What the penalties look at; see `TokenChooser.seen`.
         self._seen = chooser.seen(prompt, draft.end_tokens)

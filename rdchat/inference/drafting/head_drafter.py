@@ -48,7 +48,13 @@ _LEAVES = 2
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """A draft that was begun before the host knew its root: below the end of `path`, with a shape."""
+    """A draft that was begun before the host knew its root.
+
+    Attributes:
+        path: The path at whose end it begins.
+        pool: Its nodes, lazy.
+        shape: Width and length of its beams.
+    """
 
     path: LazyPath
     pool: NodePool

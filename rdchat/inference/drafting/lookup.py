@@ -10,7 +10,7 @@ import numpy as np
 from rdchat.inference.api import DraftSettings, EarlierReplies, NodeSource, Stage
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Phrases, max_nodes
+from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, Phrases, max_nodes
 from rdchat.inference.verification import PackedTree, PrefixTree, Verified
 
 
@@ -59,12 +59,9 @@ class LookupDrafter(Drafter):
     def propose(self, root: int, limit: int) -> Draft:
         self._begin(root)
         with self._ledger.stage(Stage.LOOKUP):
-            draft_tokens = self._draft_tokens
-            min_chance = 1 / (1 + draft_tokens)
-            tree = self._index.draft_tree(
-                max_nodes(draft_tokens), min(limit, DEEPEST), min_chance, chain=not self._trees
-            )
-            return lookup_draft(root, tree)
+            nodes = max_nodes(self._draft_tokens)
+            min_chance = 1 / (1 + self._draft_tokens)
+            return lookup_draft(root, self._index.draft_tree(nodes, limit, min_chance, chain=not self._trees))
 
     def _begin(self, root: int) -> None:
         """Take the first token, which comes from the prefill and not from a round."""

@@ -181,6 +181,8 @@ class LookupTree:
     The root is node 0 and not listed; parents precede children, likelier siblings come first.
 
     Attributes:
+        tokens: Token of each node.
+        parents: Number of each node's parent; 0 for the root.
         depths: Depth of each node, from 1.
         chances: Chance that the path is accepted up to the node; chances never rise.
         sources: What has the most votes for each node: the chat, earlier replies, or phrases.

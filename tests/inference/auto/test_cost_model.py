@@ -262,7 +262,11 @@ def test_costs_without_what_predictions_begin_with_are_not_used(
     [
         lambda data: data[: len(data) // 2],
         lambda _: b"\xff\xfe",
+        lambda _: b"",
+        lambda _: b"[" * 100_000,
         lambda _: b"[]",
+        lambda _: b"3",
+        lambda data: data.replace(b"64.0", b"1e999"),
         lambda data: data.replace(b"64.0", b"-64.0"),
         lambda data: data.replace(b"64.0", b"NaN"),
         lambda data: data.replace(b'"format": "', b'"format": "0'),

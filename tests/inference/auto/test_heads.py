@@ -16,11 +16,11 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.lookup_index import LookupTree
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
 from tests.inference.auto.chips import finished
+from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma
 from tests.inference.drafting.heads.block_drafters import written_block
 from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
 from tests.inference.fake_heads import fake_head
@@ -134,21 +134,20 @@ def test_heads_are_measured_behind_a_text_that_they_were_told_of() -> None:
     assert remembering._memory.positions == [], "what it keeps of the chat is another memory"  # type: ignore[attr-defined]
 
 
-WRITTEN = {"eagle3": eagle3_folder, "block": written_block}
-
-
-def ready_head(kind: str, model: LoadedModel, folder: Path) -> HeadModel:
-    """Return a drafter of a kind, written to a folder and read from there."""
-    head = HeadModel(model, load_drafter(WRITTEN[kind](folder / kind, model), model))
-    assert head.head.kind == kind
-    assert head.head.remembers
-    return head
+WRITTEN = {
+    "eagle3": (shared_llama, eagle3_folder),
+    "block": (shared_llama, written_block),
+    "assistant": (shared_gemma, lambda folder, _model: assistant_folder(folder)),
+}
 
 
 @pytest.mark.parametrize("kind", WRITTEN)
 def test_their_costs_are_measured(kind: str, tmp_path: Path) -> None:
-    model = tiny_llama(context_length=2048)
-    head = ready_head(kind, model, tmp_path)
+    make_model, write = WRITTEN[kind]
+    model = make_model()
+    model = replace(model, info=replace(model.info, context_length=2048))
+    head = HeadModel(model, load_drafter(write(tmp_path / kind, model), model))
+    assert head.head.kind == kind
     longest = min(6, 1 + head.head.max_drafted)
     costs = finished(measure_beams(model, head, 4, OtherPrograms())).costs
     assert set(costs) == {(4, 2), (4, longest)}

@@ -116,18 +116,10 @@ class Others:
         return self._busy.pop(0) if len(self._busy) > 1 else self._busy[0]
 
 
-def result(measurement: Measurement) -> Measured:
-    while True:
-        try:
-            next(measurement)
-        except StopIteration as end:
-            return end.value
-
-
 def in_turns(times: list[float], others: Others) -> tuple[Measured, int]:
     """Measure one work that takes these times; return what came, and how many turns there were."""
     left = list(times)
-    measured = result(measuring._in_turns({KEY: lambda: left.pop(0)}, others))  # type: ignore[arg-type]
+    measured = finished(measuring._in_turns({KEY: lambda: left.pop(0)}, others))  # type: ignore[arg-type]
     return measured, len(times) - len(left)
 
 

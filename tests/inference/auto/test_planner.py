@@ -27,7 +27,7 @@ from rdchat.inference.auto.planner import (
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_index import LONGEST_MATCH, LookupEstimate, LookupTree, Rate
 from tests.grids import pairs, share
-from tests.inference.auto.chips import CHIPS, CPU, M1_MAX, M1_MAX_4_BIT, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
+from tests.inference.auto.chips import CHIPS, CPU, M2_ULTRA, STEP_MS, Chip
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, estimate_of, source, worth
 
 QUALITIES = (0.05, 0.25, 0.4, 0.49)
@@ -50,13 +50,6 @@ def chain(path: Floats) -> LookupTree:
     return LookupTree([0 for _ in places], [*places], [1 + place for place in places], path.tolist())
 
 
-def recurrent_choice(chip: Chip, values: Floats, path: Floats | None = None, *, trees: bool = True) -> Choice:
-    """Return the best of a recurrent drafter's drafts, and of prompt lookup's path where there is one."""
-    costs = chip.costs()
-    tables = [source(costs, values, trees).drafts(MAX_ROWS)]
-    return best(Planner(costs), *(tables if path is None else [*tables, lookup_drafts(chain(path))]))
-
-
 def chain_source(costs: CostModel, chance: float = 0.84, unread: int = 0) -> Source:
     """Return a draft model whose first choices are accepted with a chance."""
     return draft_model_source(DraftEstimate(DRAFT_TOKENS, usual_table(chance, DRAFT_TOKENS)), costs, lambda: unread)
@@ -66,7 +59,8 @@ def chain_source(costs: CostModel, chance: float = 0.84, unread: int = 0) -> Sou
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_it_finds_the_best_of_all_plans(chip: Chip, first: float) -> None:
     values = Drafting(first).true_values()
-    choice = recurrent_choice(chip, values)
+    costs = chip.costs()
+    choice = best(Planner(costs), source(costs, values).drafts(MAX_ROWS))
     found = max(worth(chip, choice.plan, values), 1.0)
     assert found == pytest.approx(best_of_all(chip, values), rel=1e-6)
     assert (choice.gain > 0) == (worth(chip, choice.plan, values) > 1)
@@ -138,13 +132,6 @@ def test_drafts_of_a_mode_that_is_chosen_by_hand_get_the_cheapest_rows_that_were
     guessing = CostModel()
     guessing.learn_plain(128, STEP_MS)
     assert Planner(guessing).rows_for(Mode.LOOKUP, 12, 128) == 12
-
-
-def test_a_target_that_takes_chains_gets_chains() -> None:
-    values = Drafting(0.49).true_values()
-    path = np.cumprod(np.full(MAX_ROWS - 1, 0.5))
-    choice = recurrent_choice(M2_ULTRA, values, path, trees=False)
-    assert choice.plan.width == 1
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
@@ -237,11 +224,6 @@ def test_where_each_row_reads_the_weights_two_or_three_rows_are_tried_first(chan
     assert 2 <= rows[True] <= 3 <= rows[False]
 
 
-def test_at_4_bits_an_m1_gains_nothing() -> None:
-    """Published for an M1 Max: no setting above 1.0 (mlx-dspark, issue 38)."""
-    assert recurrent_choice(M1_MAX_4_BIT, Drafting(0.42).true_values()).gain < 0
-
-
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:
     assert Planner(CostModel()).best_draft(128, [lookup_drafts(chain(np.array([0.9])))]) is None
 
@@ -271,16 +253,6 @@ def test_without_measurements_rounds_are_tried_soon_and_their_costs_met(chip: Ch
     assert tokens / ms * STEP_MS > max(0.95, 0.55 * known)
 
 
-# With a drafter whose first choice is right in 42 of 100 cases, and the second in 21.
-ON_APPLE = [(M1_MAX, 3, 11), (M2_ULTRA, 3, 11), (M3_MAX, 2, 3), (M4_PRO, 3, 11), (M2, 3, 6)]
-
-
-@pytest.mark.parametrize(("chip", "length", "rows"), ON_APPLE, ids=lambda value: getattr(value, "name", ""))
-def test_what_it_chooses_on_apples_chips(chip: Chip, length: int, rows: int) -> None:
-    plan = recurrent_choice(chip, Drafting(0.42).true_values()).plan
-    assert (plan.mode, plan.width, plan.length, plan.rows) == (Mode.DRAFTER, WIDTH, length, rows)
-
-
 def test_words_say_what_and_why() -> None:
     costs = CostModel()
     costs.use(Part.CALLS, {(PLAIN_STEP, 128): STEP_MS, (1, 128): STEP_MS, (5, 128): 1.7 * STEP_MS})
@@ -299,23 +271,14 @@ def test_words_say_what_and_why() -> None:
 ROUND = Plan(Mode.DRAFTER, 4, 5, 8, 8)
 
 
-def controller(lone_call_ms: float) -> Controller:
-    """Return one on a device whose plain steps take 10 ms, and calls with nothing queued behind them this long."""
-    costs = CostModel()
-    costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, (1, 128): lone_call_ms, (MAX_ROWS, 128): 30.0})
-    costs.use(Part.BEAMS, {(WIDTH, length): 0.5 * length for length in LENGTHS})
-    return Controller(Planner(costs), AcceptanceEstimates(), range(128))
-
-
 def test_a_draft_is_begun_ahead_where_another_as_long_may_follow() -> None:
-    chosen = controller(12.0)
+    costs = CostModel()
+    costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, (1, 128): 12.0, (MAX_ROWS, 128): 30.0})
+    costs.use(Part.BEAMS, {(WIDTH, length): 0.5 * length for length in LENGTHS})
+    chosen = Controller(Planner(costs), AcceptanceEstimates(), range(128))
     assert not chosen.begins_ahead(Plan(Mode.LOOKUP, 1, 5, 8, 8), 20), "it needs the text that the round brings"
     assert chosen.begins_ahead(ROUND, 20)
     assert not chosen.begins_ahead(ROUND, 3), "no room for one as long"
-
-
-def test_where_the_host_costs_nothing_there_is_nothing_to_save() -> None:
-    assert not controller(10.0).begins_ahead(ROUND, 20)
 
 
 DRAFTED = [length - 1 for length in LENGTHS]

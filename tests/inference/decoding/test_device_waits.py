@@ -16,7 +16,6 @@ from rdchat.inference.decoding.draft import LazyPath, accepted_path
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.lookup import LookupDrafter
@@ -26,6 +25,7 @@ from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.device_stand_in import MAX_BUFFERS, DeviceStandIn, DeviceTimes, decoding, order, waits
 from tests.inference.drafting.draft_pairs import Pair, shared_near
+from tests.inference.drafting.noted_searches import note_searches
 from tests.inference.fake_heads import fake_head
 from tests.inference.fakes import (
     ScriptedDrafter,
@@ -54,25 +54,6 @@ def watched(model: LoadedModel, iterator: ReplyIterator) -> tuple[ReplyEnd, list
     end, events = decoding(DeviceStandIn(model.network, times=SLOW), iterator)
     assert waits(events) == end.statistics.host_syncs == (end.statistics.rounds or end.statistics.target_calls)
     return end, events
-
-
-def note_reuse(drafter: HeadDrafter) -> list[bool]:
-    """Return a list that takes, for each draft, whether its search had been begun in the round before."""
-    reused = list[bool]()
-    begun = list[object]()
-    search = drafter.search_draft
-    begin = drafter._search
-    monkey: Any = drafter
-    monkey._search = lambda *arguments: (begun.append(arguments), begin(*arguments))[1]
-
-    def noted(root: int, shape: BeamShape) -> NodePool:
-        before = len(begun)
-        pool = search(root, shape)
-        reused.append(len(begun) == before)
-        return pool
-
-    monkey.search_draft = noted
-    return reused
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
@@ -174,10 +155,10 @@ def test_a_draft_begun_below_another_token_is_not_used(monkeypatch: pytest.Monke
     monkeypatch.setattr(TokenChooser, "choose_quickly", seldom_right)
     job = job_of(model, request)
     drafter = recurrent(model, job)
-    used = note_reuse(drafter)
+    searches = note_searches(drafter)
     last = reply_end(ReplyIterator(job, drafter))
     assert last.token_ids == expected.token_ids
-    assert {True, False} == set(used)
+    assert {True, False} == {was_begun for _, was_begun in searches}
 
 
 def test_a_draft_that_prompt_lookup_would_replace_is_not_begun() -> None:
@@ -187,9 +168,9 @@ def test_a_draft_that_prompt_lookup_would_replace_is_not_begun() -> None:
     job = job_of(model, request)
     drafter = recurrent(model, job, branch=True, width=1)
     assert not drafter.drafts_ahead(10)
-    used = note_reuse(drafter)
+    searches = note_searches(drafter)
     list(ReplyIterator(job, drafter))
-    assert not any(used)
+    assert not any(was_begun for _, was_begun in searches)
     assert recurrent(model, job, branch=False, width=1).drafts_ahead(10)
 
 

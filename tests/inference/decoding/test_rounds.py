@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, cycle, islice, product
 from typing import Any
 
@@ -14,14 +14,12 @@ from mlx.utils import tree_map
 
 from rdchat.inference.api import DraftKind, DraftSettings, FinishReason, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.decoding import reply
-from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import pairs, share
 from tests.inference.drafting.draft_pairs import CHAIN, TREE, Pair
 from tests.inference.fakes import (
@@ -34,7 +32,6 @@ from tests.inference.fakes import (
     shared_family,
     shared_llama,
     token_events,
-    tree_of_beams,
 )
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, network_of
 from tests.inference.plain_replies import SAMPLINGS, cancelling, check_same, drafted, plain
@@ -115,23 +112,6 @@ def test_only_what_follows_accepted_tokens_is_chosen_by_the_definition(
     assert log_probs[0] == pytest.approx(log_probs[1], abs=1e-3)
     assert end.statistics.verified_nodes > 2 * len(end.token_ids)
     assert chosen <= len(end.token_ids)
-
-
-def test_a_perfect_drafter_needs_the_fewest_calls() -> None:
-    model = shared_llama()
-    request = ask(temperature=1, max_tokens=31)
-    reply = list(plain(model, request).token_ids)
-
-    class Perfect(ScriptedDrafter):
-        def propose(self, root: int, limit: int) -> Draft:
-            return Draft(PackedTree.pack(tree_of_beams([[root, *reply[self._done : self._done + min(4, limit)]]])))
-
-    (*_, end), _ = drafted(model, request, Perfect(reply, 1, 5))
-    assert isinstance(end, ReplyEnd)
-    assert end.statistics.acceptance_rate == 1
-    assert end.statistics.target_calls == 6
-    assert end.statistics.tokens_per_target_call == 5
-    assert end.statistics.host_syncs == 6
 
 
 def test_events_say_what_was_drafted_and_traces_show_the_tree() -> None:
@@ -263,18 +243,6 @@ def after_a_cancel(model: LoadedModel, width: int) -> None:
         assert_continues(model, job.cache)
 
 
-def after_a_failed_call(model: LoadedModel, width: int) -> None:
-    fails_in_a_round(model, width, type(model.network), call=1)
-
-
-def after_a_failed_layer(model: LoadedModel, width: int) -> None:
-    fails_in_a_round(model, width, nn.Linear, call=7)
-
-
-def after_a_failed_drafter(model: LoadedModel, width: int) -> None:
-    fails_in_a_round(model, width, ScriptedDrafter, call=1, name="propose")
-
-
 def begun(model: LoadedModel, asked: GenerationRequest, width: int) -> tuple[ReplyIterator, ReplyJob, list[int]]:
     """Return a reply that is not decoded yet, its job, and its tokens."""
     reply = list(plain(model, asked).token_ids)
@@ -283,7 +251,11 @@ def begun(model: LoadedModel, asked: GenerationRequest, width: int) -> tuple[Rep
 
 
 def fails_in_a_round(model: LoadedModel, width: int, kind: Any, call: int, name: str = "__call__") -> None:
-    """A method of a kind fails in a call behind the first token; the model writes the next reply as if it had not."""
+    """A method of a kind fails in a call behind the first token; the model writes the next reply as if it had not.
+
+    The kind is the network's where it is None.
+    """
+    kind = kind or type(model.network)
     asked = ask(seed=5, temperature=0.9, max_tokens=30)
     iterator, job, _ = begun(model, asked, width)
     while not isinstance(next(iterator), TokenEvent):
@@ -310,9 +282,9 @@ ENDS = (
     at_stop_strings,
     at_end_tokens,
     after_a_cancel,
-    after_a_failed_call,
-    after_a_failed_layer,
-    after_a_failed_drafter,
+    partial(fails_in_a_round, kind=None, call=1),
+    partial(fails_in_a_round, kind=nn.Linear, call=7),
+    partial(fails_in_a_round, kind=ScriptedDrafter, call=1, name="propose"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Heads that remember the text begin their next draft before the host knows the accepted path, as others do."""
+"""Heads begin their next draft before the host knows the accepted path, those that remember the text too."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +9,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api import BeamShape, GenerationRequest, ReplyEnd
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.api import BeamShape
 from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadState, Root
@@ -23,10 +19,11 @@ from rdchat.inference.verification.target import LoadedModel
 from tests.grids import pairs, share
 from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes, decoding, order, waits
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma
-from tests.inference.drafting.heads.block_drafters import KINDS, stored_block
+from tests.inference.drafting.heads.block_drafters import KINDS, HeadPair, stored_block
 from tests.inference.drafting.heads.eagle3_drafters import bound
 from tests.inference.drafting.heads.mtp_targets import GOLDEN, golden_folder, golden_target
-from tests.inference.fakes import ask, reply_end, shared_llama, with_beams
+from tests.inference.drafting.noted_searches import note_searches
+from tests.inference.fakes import ask, random_drafter, reply_end, shared_llama
 from tests.inference.plain_replies import plain
 
 pytestmark = pytest.mark.across_rows
@@ -55,6 +52,7 @@ def assistant() -> Made:
 
 
 HEADS: dict[str, Callable[[], Made]] = {
+    "recurrent": lambda: (shared_llama(), random_drafter(shared_llama()).head),
     "eagle3": eagle3(),
     "eagle3, two layers": eagle3(windows=(None, None), takes_embedding=(True, False)),
     "eagle3, sliding": eagle3(windows=(4, None), takes_embedding=(True, False)),
@@ -75,48 +73,8 @@ HEADS: dict[str, Callable[[], Made]] = {
     ),
     "assistant": assistant,
 }
-REMEMBERING = [name for name in HEADS if name != "assistant"]
+REMEMBERING = [name for name in HEADS if name not in {"recurrent", "assistant"}]
 SHAPES = [BeamShape(3, 4), BeamShape(1, 4)]
-
-
-class Reply:
-    """A reply with a head, as long as it takes.
-
-    Attributes:
-        pools: The tokens of each draft, and its paths.
-        used: For each draft whether it had been begun in the round before.
-    """
-
-    def __init__(self, made: Made, request: GenerationRequest, shape: BeamShape, *, ahead: bool = True) -> None:
-        self.model, head = made
-        self.model.hooks.record_states(head.reads)
-        prompt = self.model.encode_chat(request.messages)
-        self.memory = head.memory()
-        self.memory.begin_reply(prompt)
-        asked = with_beams(request, shape, False)
-        self.drafter = drafter = HeadDrafter(self.model, head, self.memory, prompt, request=asked, ledger=Ledger())
-        self.pools = list[list[Any]]()
-        self.used = list[bool]()
-        search = drafter.search_draft
-        begin = drafter._search
-        begun = list[object]()
-        monkey: Any = drafter
-        monkey._search = lambda *arguments: (begun.append(arguments), begin(*arguments))[1]
-
-        def noted(root: int, shape: BeamShape) -> NodePool:
-            before = len(begun)
-            pool = search(root, shape)
-            self.used.append(len(begun) == before)
-            self.pools.append([pool.tokens, pool.parents, pool.scores])
-            return pool
-
-        monkey.search_draft = noted
-        if not ahead:
-            monkey.drafts_ahead = lambda limit: False
-        self.iterator = ReplyIterator(ReplyJob.fresh(self.model, prompt, request), drafter)
-
-    def write(self) -> ReplyEnd:
-        return reply_end(self.iterator)
 
 
 @pytest.mark.parametrize(("name", "shape", "temperature"), share(pairs(HEADS, SHAPES, (0.0, 1.0)), 26), ids=str)
@@ -125,13 +83,18 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
 ) -> None:
     made = HEADS[name]()
     request = ask("abcabcabc", seed=4, max_tokens=14, temperature=temperature)
-    replies = [Reply(made, request, shape, ahead=ahead) for ahead in (True, False)]
-    ends = [reply.write() for reply in replies]
-    assert [set(reply.used[1:-1]) for reply in replies] == [{True}, {False}]
-    assert ends[0].token_ids == ends[1].token_ids == plain(made[0], request).token_ids
-    for mine, wanted in zip(*(reply.pools for reply in replies), strict=True):
-        np.testing.assert_array_equal(np.array(mine[0]), np.array(wanted[0])[: mine[0].shape[0]])
-        np.testing.assert_allclose(np.array(mine[2]), np.array(wanted[2]), atol=1e-3)
+    searches = list[list[tuple[NodePool, bool]]]()
+    for ahead in (True, False):
+        iterator = HeadPair(*made).start(request, shape)
+        drafter: Any = iterator._drafter
+        searches.append(note_searches(drafter))
+        if not ahead:
+            drafter.drafts_ahead = lambda _limit: False
+        assert reply_end(iterator).token_ids == plain(made[0], request).token_ids
+    assert [{was_begun for _, was_begun in each[1:-1]} for each in searches] == [{True}, {False}]
+    for (mine, _), (wanted, _) in zip(*searches, strict=True):
+        np.testing.assert_array_equal(np.array(mine.tokens), np.array(wanted.tokens)[: len(mine.tokens)])
+        np.testing.assert_allclose(np.array(mine.scores), np.array(wanted.scores), atol=1e-3)
 
 
 @pytest.mark.parametrize("name", share(REMEMBERING, 6))
@@ -194,7 +157,7 @@ def test_the_next_draft_is_queued_behind_the_call_before_the_host_waits(name: st
     made = HEADS[name]()
     request = ask("abcabcabc", max_tokens=20, temperature=0.7)
     device = DeviceStandIn(made[0].network, times=DeviceTimes().scaled(100))
-    end, events = decoding(device, Reply(made, request, SHAPES[0]).iterator)
+    end, events = decoding(device, HeadPair(*made).start(request, SHAPES[0]))
     assert waits(events) == end.statistics.host_syncs == end.statistics.rounds
     steps = order(events)
     calls = [i for i, step in enumerate(steps) if step == "queue target"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from rdchat.inference.api import DraftSettings, HeadKind, Mode, ModeOption
+from rdchat.inference.api import DraftSettings, HeadKind, Mode
 from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import folder_label
@@ -18,7 +18,7 @@ from tests.inference.drafting.checkpoints.drafter_folders import hub_snapshot, w
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma
 from tests.inference.drafting.heads.block_drafters import written_block
 from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
-from tests.inference.drafting.heads.mtp_targets import golden_config, golden_folder, golden_target, reply
+from tests.inference.drafting.heads.mtp_targets import golden_config, golden_folder, golden_target, option, reply
 from tests.inference.drafting.suggested_pairs import DRAFTER, MODEL, suggest
 from tests.inference.fakes import ask, shared_llama
 from tests.inference.plain_replies import plain
@@ -53,11 +53,6 @@ HEADS: dict[str, tuple[Callable[[], LoadedModel], Make, HeadKind]] = {
     "EAGLE-3": (shared_llama, eagle3_folder, HeadKind.EAGLE3),
     "MTP": (lambda: golden_target("qwen3_5"), mtp_folder, HeadKind.MTP),
 }
-
-
-def option(session: ChatSession, mode: Mode, settings: DraftSettings | None = None) -> ModeOption:
-    options = session.possible_modes(settings or DraftSettings()).modes
-    return next(each for each in options if each.mode is mode)
 
 
 @pytest.mark.across_rows

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as some
+from hypothesis import given, settings, strategies as some
 
 from rdchat import paths
 from rdchat.errors import StorageError
@@ -64,6 +64,7 @@ def blended(texts: list[tuple[list[int], int]], ending: list[int]) -> dict[int, 
     return chances
 
 
+@settings(max_examples=40)
 @given(_TEXTS, some.lists(_IDS, max_size=6))
 def test_chances_are_those_of_witten_and_bell(
     tmp_path_factory: pytest.TempPathFactory, texts: list[tuple[list[int], int]], ending: list[int]
@@ -111,9 +112,9 @@ def tables() -> list[Path]:
 
 @pytest.fixture
 def few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first hundred answers, as counting all takes seconds."""
+    """The first answers, as counting all takes seconds."""
     read = "rdchat.inference.drafting.common_phrases.read_answers"
-    monkeypatch.setattr(read, lambda path: read_answers(path)[:100])
+    monkeypatch.setattr(read, lambda path: read_answers(path)[:40])
 
 
 def test_a_table_is_counted_once_a_reply_has_missed_it(default_model: Path, few_answers: None) -> None:

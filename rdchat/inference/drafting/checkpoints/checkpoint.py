@@ -112,6 +112,7 @@ class Checkpoint:
     """A folder with a drafter; weights are read only when needed.
 
     Attributes:
+        folder: The folder.
         config: Content of its `config.json`.
         files: Its safetensors files.
         tensors: Tensors from the headers, by `plain_name`; quantised matrices as the floats that are read from them.

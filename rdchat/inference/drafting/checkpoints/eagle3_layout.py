@@ -140,7 +140,8 @@ def _check_config(checkpoint: Checkpoint, config: Eagle3Config) -> None:
     width = config.target_width
     if config.reduced and not config.own_output:
         raise checkpoint.error("the tensor lm_head.weight is missing")
-    if config.shares_tables and config.hidden_size != width:
+    has_own_tables = config.own_embeddings and (config.own_output or config.tied_output)
+    if not has_own_tables and config.hidden_size != width:
         reason = f"it uses the model's tables of width {width:,}, but its own width is {config.hidden_size:,}"
         raise checkpoint.error(reason, OTHER_HINT)
 

@@ -77,6 +77,7 @@ class _Naming:
         pattern: Splits a name without `model.` into `layer`, missing for what all MTP layers share, and `rest`.
         parts: By their published names, the modules of `_PARTS`; empty for copies of the model's tables.
         after_layers: Whether `layer` counts on from the model's layers.
+        hidden_first: See `MtpConfig`.
         disputed: Whether sources disagree on the hidden states that are read.
         zero_centred: Whether a norm's weights are stored without the 1 that is added to them.
         shares_parts: Whether all MTP layers share the parts besides their decoder layer.

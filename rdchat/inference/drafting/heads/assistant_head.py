@@ -50,9 +50,11 @@ class AssistantConfig:
     Attributes:
         hidden_size: Width of the assistant.
         target_width: Width of the target's hidden states.
+        vocabulary_size: Tokens of the target.
         heads: Query heads of each layer.
         head_sizes: Width of a head, by kind of layer.
         inner_size: Width inside an MLP.
+        norm_epsilon: Added to the mean square in each norm.
         kinds: Kind of each layer, `FULL` or `SLIDING`.
         window: Positions that a sliding layer sees, its own included.
         ropes: Rotary positions, by kind of layer.
@@ -60,6 +62,8 @@ class AssistantConfig:
         chosen_clusters: Clusters whose tokens are scored.
         target_depth: Layers of the target; unknown.
         target_layers: Layers of the target whose outputs are read: none.
+        own_embeddings: Whether it has embeddings: no, the target's are used.
+        own_output: Whether it has output rows: yes.
     """
 
     hidden_size: int
@@ -86,9 +90,12 @@ class AssistantConfig:
 
 
 class SeenRows(NamedTuple):
-    """The target's rows that a draft attends to: keys and values, (1, kv_heads, n, head_size).
+    """The target's rows that a draft attends to.
 
-    The mask, (1, n) bool, is true for the rows that it sees; None for all.
+    Attributes:
+        keys: (1, kv_heads, n, head_size).
+        values: The same.
+        mask: (1, n) bool: whether a draft sees each row; None for all.
     """
 
     keys: mx.array

@@ -205,25 +205,28 @@ class BlockMemory(ContextMemory):
         seen if it is visible (`visible`), and inside the window where that cuts the text.
         """
         size = self._head.config.block_rows(root.drafted)
-        first = self._first(root, window)
-        text_positions = list[int]()
-        # Whether a row of the text may be outside of the window of one of the block's rows.
-        is_cut = False
-        begins = np.zeros(1, np.int32)
-        if window is not None:
-            # Where each row's window begins while `later` is 0; row 0 is the root's. Rolling windows begin later by
-            # one from row to row.
-            begins = root.position - window + self._head.config.rolling * np.arange(size, dtype=np.int32)
-            text_positions = self.held[first:]
-            is_cut = bool(text_positions) and bool(text_positions[0] < begins[-1] + root.latest)
-        if root.later is None and not is_cut:
+        near = None if window is None else self._near(root, window, size)
+        if root.later is None and near is None:
             return "causal" if causal else None
-        seen = self.visible(mx.array(np.tri(size, dtype=np.bool_)) if causal else None, size, first)
-        if not is_cut:
+        own = mx.array(np.tri(size, dtype=np.bool_)) if causal else None
+        seen = self.visible(own, size, self._first(root, window))
+        if near is None:
             return seen
-        moved = mx.array(begins)[:, None] + (0 if root.later is None else root.later)
-        near = mx.array([*text_positions, *[_ALWAYS_NEAR] * size], mx.int32) >= moved
         return near if seen is None else seen & near
+
+    def _near(self, root: Root, window: int, size: int) -> mx.array | None:
+        """Return which rows are inside the windows of a block's rows, (`size`, rows); None if surely all are.
+
+        In a block at position 10, with a window of 4, all rows see the text from position 6 on. Where windows are
+        rolling, row 0 (the root's) sees it from 6 on, row 1 from 7 on, and so on.
+        """
+        text = self.held[self._first(root, window) :]
+        # While `later` is 0; otherwise all begin later by it.
+        begins = root.position - window + self._head.config.rolling * np.arange(size, dtype=np.int32)
+        if not text or text[0] >= begins[-1] + root.latest:
+            return None
+        later = 0 if root.later is None else root.later
+        return mx.array([*text, *[_ALWAYS_NEAR] * size], mx.int32) >= mx.array(begins)[:, None] + later
 
 
 @dataclass(frozen=True, slots=True)

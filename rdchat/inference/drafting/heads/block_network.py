@@ -184,6 +184,8 @@ class BlockConfig(DecoderConfig):
         block_size: Tokens of a block, the root included.
         mask_token: Id of the mask token.
         from_anchor: Whether the root drafts the first token (DSpark), or the first mask (DFlash).
+        markov: Kind of DSpark's correction.
+        markov_rank: Width in which it relates two tokens; 0 without it.
         input_scale: The block's embeddings are multiplied by it; None for the target's own scale.
         output_scale: The logits are multiplied by it, before they are bounded.
         taps: Rows that each of DFlash 2's convolutions adds up; 0 without them.

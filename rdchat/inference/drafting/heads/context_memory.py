@@ -205,33 +205,32 @@ class ContextMemory(HeadMemory):
         Args:
             root: The root of a draft, which may follow the last of them; None without a draft.
         """
-        count = len(self._waiting)
-        following = list[int | mx.array]()
-        if self._looks_ahead and count:
-            end = self._waiting[-1] + 1
-            following = [self._text[position + 1] for position in self._waiting[:-1]]
-            if end < len(self._text):
-                following.append(self._text[end])
-            elif root is not None and end == root.position:
-                following.append(root.token)
-            else:
-                # The token after the last one is not known yet.
-                count -= 1
-        if count:
-            assert self._hidden is not None
-            positions = self._waiting[:count]
-            hidden = self._hidden[:count]
-            self._keep_waiting(slice(count, None))
-            if self._looks_ahead:
-                # Rows of text, with text behind them.
-                rows = [i for i, at in enumerate(positions) if min(self._text[at : at + 2], default=0) >= 0]
-                if len(rows) < count:
-                    positions = [positions[i] for i in rows]
-                    following = [following[i] for i in rows]
-                    hidden = hidden[mx.array(rows, mx.int32)]
-            if positions:
-                self._fed = self.feed(hidden, mx.array(following, mx.int32), positions)
-                self.positions += positions
+        following = self._following(root) if self._looks_ahead else []
+        count = len(following) if self._looks_ahead else len(self._waiting)
+        if not count:
+            return
+        assert self._hidden is not None
+        positions = self._waiting[:count]
+        hidden = self._hidden[:count]
+        self._keep_waiting(slice(count, None))
+        if self._looks_ahead:
+            # Rows of text, with text behind them.
+            rows = [i for i, at in enumerate(positions) if min(self._text[at : at + 2], default=0) >= 0]
+            if len(rows) < count:
+                positions = [positions[i] for i in rows]
+                following = [following[i] for i in rows]
+                hidden = hidden[mx.array(rows, mx.int32)]
+        if positions:
+            self._fed = self.feed(hidden, mx.array(following, mx.int32), positions)
+            self.positions += positions
+
+    def _following(self, root: Root | None) -> list[int | mx.array]:
+        """Return the token after each that waits; that after the last one is left out where it is not known yet."""
+        waiting = self._waiting
+        following: list[int | mx.array] = [self._text[at + 1] for at in waiting if at + 1 < len(self._text)]
+        if root is not None and len(following) < len(waiting) and waiting[-1] + 1 == root.position:
+            following.append(root.token)
+        return following
 
     def _keep_waiting(self, part: slice) -> None:
         """Forget the tokens that wait but for a part of them."""

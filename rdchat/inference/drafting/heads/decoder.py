@@ -50,8 +50,11 @@ class DecoderConfig:
         vocabulary_size: Tokens of the target.
         draft_vocabulary_size: Tokens that can be drafted.
         heads: Query heads.
+        kv_heads: Heads of keys and values.
         head_size: `heads * head_size` may differ from `hidden_size`.
         inner_size: Width inside an MLP.
+        norm_epsilon: Added to the mean square in each norm.
+        rope: Rotary positions.
         windows: For each layer the positions that a row sees; None for all.
         target_layers: Layers of the target whose outputs are read, from 0, in the column order of `fc`.
         target_width: Width of the target's hidden states.

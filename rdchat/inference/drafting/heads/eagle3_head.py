@@ -51,6 +51,7 @@ class Eagle3Config(DecoderConfig):
     Attributes:
         takes_embedding: For each layer whether it attends with the embedding and the hidden state.
         tied_output: Whether the output rows are its own embeddings.
+        feature_norm: How the target's features are normalised.
         norm_before_residual: Whether the first layer's residual is the normalised hidden state.
         norm_output: Whether the last norm also applies to the output that replaces the features (EAGLE 3.1).
     """
@@ -60,11 +61,6 @@ class Eagle3Config(DecoderConfig):
     feature_norm: FeatureNorm = FeatureNorm.NONE
     norm_before_residual: bool = False
     norm_output: bool = False
-
-    @property
-    def shares_tables(self) -> bool:
-        """Whether it uses the target's embeddings or output rows, so that it must have their width."""
-        return not self.own_embeddings or not (self.own_output or self.tied_output)
 
     @override
     def shapes(self) -> dict[str, Shape]:

@@ -69,6 +69,7 @@ class MtpConfig:
         target_width: Width of the target's hidden states.
         target_depth: Number of the target's layers.
         vocabulary_size: Number of the target's tokens.
+        norm_epsilon: Added to the mean square in each norm.
         hidden_first: Whether the projection takes [hidden, embedding] instead of [embedding, hidden].
         readings: The possible readings, the most likely first.
         layers: Layers in the files.
@@ -279,8 +280,14 @@ class MtpMemory(ContextMemory):
     def feed(
         self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
     ) -> mx.array | None:
+        """See `ContextMemory`.
+
+        Layer 0 has a row for each hidden state. A row of a further layer reads the layer before it at the row before.
+        So for a text of three tokens, layer 0 has three rows, layer 1 two, and layer 2 one.
+        """
         head = self.head
         count = len(positions)
+        # What the next layer's rows read.
         taken = hidden.astype(head.dtype)
         embeddings = head.embed(following)
         if self._images:
@@ -294,7 +301,7 @@ class MtpMemory(ContextMemory):
             output = mx.zeros((0, taken.shape[1]), head.dtype)
             if rows:
                 mask = None if rows == 1 else mx.tril(mx.ones((rows, held + rows), mx.bool_), held)
-                caches = [LayerCache(_appending(buffer)) for buffer in buffers]
+                caches = [LayerCache(partial(_append, buffer)) for buffer in buffers]
                 output = network.rows(embeddings[-rows:], taken, positions[-rows:], caches, mask)
             if network is not head.networks[-1] and rows:
                 output_buffer.append_rows([output[None, None]], 0)
@@ -336,40 +343,43 @@ class _MtpState(ContextState):
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
+        """See `HeadState`.
+
+        Each layer from the next level's on reads the output of the layer before it. Once every layer has drafted, the
+        last one reads its own. With three layers, level 1 has rows of layers 1 and 2, and all further levels one of
+        layer 2: at level 2 it reads layer 1, and from level 3 on itself.
+        """
         memory = self.memory
         head = memory.head
-        networks = head.networks
+        last = len(head.networks) - 1
         seen, mask = self.below(beams)
-        earlier = mx.split(self.output[beams], len(networks), axis=-1)
+        earlier = mx.split(self.output[beams], last + 1, axis=-1)
         embeddings = head.embed(tokens)
         positions = [self.position] * tokens.shape[0]
-        outputs = list[mx.array](earlier)
+        outputs = [*earlier]
         rows = list[Rows]()
-        for layer in range(min(self.level + 1, len(networks) - 1), len(networks)):
-
-            def follow(cache: int, own: Rows, layer: int = layer) -> Rows:
-                rows.append(self.joined((layer - self.layer) * networks[0].caches + cache, own))
-                return memory.followed_by(layer * memory.stride + cache, rows[-1])
-
-            # While each level has a layer of its own, a layer reads the one before it; the last one reads itself.
-            source = layer - (self.level + 1 < len(networks))
-            caches = [LayerCache(partial(follow, number)) for number in range(networks[0].caches)]
+        for layer in range(min(self.level + 1, last), last + 1):
+            network = head.networks[layer]
+            source = layer if self.level >= last else layer - 1
             hidden = head.recycled(earlier[source], source)
+            caches = [LayerCache(partial(self._follow, rows, layer, number)) for number in range(network.caches)]
             # Each layer has a row less than the one before it, at the beginning of the text.
             visible_mask = None if mask is None else mask[:, min(layer, memory.buffers[0].rows) :]
-            outputs[layer] = networks[layer].rows(embeddings, hidden, positions, caches, visible_mask, later=self.later)
+            outputs[layer] = network.rows(embeddings, hidden, positions, caches, visible_mask, later=self.later)
         output = mx.concatenate(outputs, axis=-1)
         return _MtpState(memory, output, rows, self.position + 1, self.later, seen, self.level + 1)
 
+    def _follow(self, rows: list[Rows], layer: int, cache: int, new: Rows) -> Rows:
+        """Append a cache's rows of the draft, the new ones last, to `rows`; return them behind the text's rows."""
+        stride = self.memory.stride
+        rows.append(self.joined((layer - self.layer) * (stride - 1) + cache, new))
+        return self.memory.followed_by(layer * stride + cache, rows[-1])
 
-def _appending(buffer: RowBuffer) -> Callable[[list[mx.array]], list[mx.array]]:
-    """Return the function that writes new rows into a buffer and returns all."""
 
-    def extend(new: list[mx.array]) -> list[mx.array]:
-        buffer.append_rows(new, 0)
-        return buffer.view(buffer.first)
-
-    return extend
+def _append(buffer: RowBuffer, new: list[mx.array]) -> list[mx.array]:
+    """Write new rows into a buffer; return all."""
+    buffer.append_rows(new, 0)
+    return buffer.view(buffer.first)
 
 
 def _cast(name: str, tensor: mx.array, dtype: mx.Dtype) -> mx.array:

@@ -254,7 +254,13 @@ class _NoMemory(HeadMemory):
 
 @dataclass(frozen=True, slots=True)
 class _RecurrentState(HeadState):
-    """See `HeadState`: one context for the whole draft, and (beams, state_size) states."""
+    """See `HeadState`.
+
+    Attributes:
+        head: The drafter.
+        context: (1, exit_size) what `RecurrentHead.context` returns, for the whole draft.
+        states: (beams, state_size) the beams' states.
+    """
 
     head: BoundRecurrentHead
     context: mx.array

@@ -15,7 +15,6 @@ from mlx.utils import tree_flatten
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api import DraftSettings, Mode
-from rdchat.inference.auto.cost_model import CostFile
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import (
@@ -30,7 +29,7 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import share
+from tests.grids import pairs, share
 from tests.inference.drafting.checkpoints.drafter_folders import (
     CONFIG,
     apple_checkpoint,
@@ -152,10 +151,15 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
-@pytest.mark.parametrize("inner", [48, 64])
-@pytest.mark.parametrize("rnn", [True, False])
-@pytest.mark.parametrize("blocks", [0, 2])
-@pytest.mark.parametrize("names", [{}, {"lm_head.": "lm_heads.", "input_proj.": "input_projs."}, {"lm_head.": "0."}])
+@pytest.mark.parametrize(
+    ("names", "inner", "rnn", "blocks"),
+    pairs(
+        [{}, {"lm_head.": "lm_heads.", "input_proj.": "input_projs."}, {"lm_head.": "0."}],
+        [48, 64],
+        [True, False],
+        [0, 2],
+    ),
+)
 def test_apples_checkpoint_computes_apples_head(
     names: dict[str, str], inner: int, rnn: bool, blocks: int, tmp_path: Path, target: LoadedModel
 ) -> None:
@@ -276,14 +280,6 @@ def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, targe
         assert Drafters(target).try_load(DraftSettings(mode=mode)) is None
 
 
-def test_with_nothing_but_a_damaged_drafter_the_panel_says_why(target: LoadedModel, drafter: Path) -> None:
-    DAMAGE["nested"](drafter)
-    told = {option.mode: option for option in Drafters(target).mode_options(DraftSettings())}
-    assert not told[Mode.DRAFTER].available
-    assert "nested too deeply" in told[Mode.DRAFTER].reason
-    assert told[Mode.AUTO].available
-
-
 def test_a_damaged_drafter_for_another_model_says_nothing(target: LoadedModel, drafter: Path) -> None:
     change(drafter, "target", hash="another")
     change(drafter, "architecture", blocks=10**9)
@@ -329,15 +325,6 @@ def test_apples_checkpoints_with_absurd_sizes(changes: dict[str, Any], tmp_path:
     apple_checkpoint(tmp_path / "apple", 32, 48, 1, False, target.info.vocabulary_size)
     change(tmp_path / "apple", **changes)
     refused(tmp_path / "apple", target, ".")
-
-
-@pytest.mark.parametrize("text", ["", "[" * 100_000, "3", '{"costs": [[1, 2]]}', '{"costs": [[1e999, 1, 1]]}', "{}"])
-def test_damaged_costs_are_measured_again(text: str) -> None:
-    file = CostFile({"part": "calls"})
-    file.add_measurement({(1, 1): 2.0})
-    (place,) = (paths.cache_dir() / "costs").iterdir()
-    place.write_text(text)
-    assert file.read_costs() == ({}, 0)
 
 
 def test_a_drafter_beside_a_lost_link_drafts(target: LoadedModel, drafter: Path) -> None:
@@ -400,13 +387,13 @@ def test_mtp_layers_that_do_not_fit_are_loaded_once_there_is_room(
     target: LoadedModel, drafter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hint says to close other apps."""
+
+    def refuse(folder: Path, model: LoadedModel) -> Head:
+        raise DoesNotFitError("No room.", "Close other apps.")
+
     drafters = Drafters(target)
     settings = DraftSettings(Mode.DRAFTER, drafter=str(drafter))
     with monkeypatch.context() as patch:
         patch.setattr("rdchat.inference.drafters.load_drafter", refuse)
         assert drafters.try_load(settings) == "No room. Close other apps."
     assert drafters.try_load(settings) is None
-
-
-def refuse(folder: Path, model: LoadedModel) -> Head:
-    raise DoesNotFitError("No room.", "Close other apps.")

@@ -18,7 +18,7 @@ from rdchat.errors import ModelError
 from rdchat.hub import Tokens, find_endpoint
 from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.hub_api import HubApi
-from rdchat.inference.api import DraftSettings, HeadKind, MemoryRoom, Mode, ModelCard, ModeOption, Statistics
+from rdchat.inference.api import DraftSettings, HeadKind, MemoryRoom, Mode, ModelCard, Statistics
 from rdchat.inference.drafting.checkpoints import mtp_layout
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
@@ -38,6 +38,7 @@ from tests.inference.drafting.heads.mtp_targets import (
     bound_mtp,
     golden_config,
     golden_folder,
+    option,
     reply,
     target_in,
 )
@@ -89,11 +90,6 @@ def folder_of_layers(model: LoadedModel, case: str, tensors: Tensors, **changes:
     (folder / "config.json").write_text(json.dumps(golden_config(case) | bound | changes))
     mx.save_safetensors(str(folder / "model-00001.safetensors"), dict(tensors))
     return folder
-
-
-def option(session: ChatSession, mode: Mode, drafter: str | None = None) -> ModeOption:
-    options = session.possible_modes(DraftSettings(mode, drafter=drafter)).modes
-    return next(each for each in options if each.mode is mode)
 
 
 @pytest.mark.slow

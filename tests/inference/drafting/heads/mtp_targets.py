@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api import DraftSettings, GenerationRequest, ReplyEnd
+from rdchat.inference.api import DraftSettings, GenerationRequest, Mode, ModeOption, ReplyEnd
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.session import ChatSession
@@ -62,6 +62,12 @@ def target_in(folder: Path, case: str, **changes: Any) -> LoadedModel:
     model = with_files(golden_target(case), folder, "{}")
     (folder / "config.json").write_text(json.dumps(golden_config(case) | changes))
     return model
+
+
+def option(session: ChatSession, mode: Mode, drafter: str | None = None) -> ModeOption:
+    """Return what a session says of a mode."""
+    options = session.possible_modes(DraftSettings(mode, drafter=drafter)).modes
+    return next(each for each in options if each.mode is mode)
 
 
 def reply(session: ChatSession, settings: DraftSettings, request: GenerationRequest) -> ReplyEnd:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api import BeamShape, DraftSettings, Mode, ReplyEnd, TokenEvent
-from rdchat.inference.auto.measuring import measure_beams
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
@@ -21,10 +20,8 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
-from rdchat.machine import OtherPrograms
 from tests.grids import share
 from tests.inference.auto.automatic_replies import automatic
-from tests.inference.auto.chips import finished
 from tests.inference.drafting.heads.assistant_targets import (
     CASES,
     WINDOW,
@@ -151,15 +148,6 @@ def test_auto_switches_between_plain_steps_lookup_and_the_assistant(temperature:
     assert isinstance(end, ReplyEnd)
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.rounds > 0
-
-
-def test_its_costs_are_measured(tmp_path: Path) -> None:
-    model = shared_gemma()
-    model = replace(model, info=replace(model.info, context_length=2048))
-    head = HeadModel(model, stored(assistant_folder(tmp_path), model))
-    costs = finished(measure_beams(model, head, 4, OtherPrograms())).costs
-    assert set(costs) == {(4, 2), (4, 6)}
-    assert all(ms > 0 for ms in costs.values())
 
 
 def test_a_memory_does_not_keep_a_cache_alive(tmp_path: Path) -> None:

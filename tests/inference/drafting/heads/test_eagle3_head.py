@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import cache
 from itertools import islice, product
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -29,7 +28,7 @@ from tests.inference.drafting.heads.eagle3_drafters import (
     golden_folders,
 )
 from tests.inference.drafting.heads.golden_heads import CHECKS, GoldenHead
-from tests.inference.fakes import ask, loaded, reply_end, shared_family, shared_llama
+from tests.inference.fakes import ask, loaded, shared_family, shared_llama
 from tests.inference.families import network_of
 from tests.inference.plain_replies import drafted_by_beams, plain
 
@@ -121,44 +120,6 @@ def test_a_level_has_the_logits_of_each_of_its_paths_alone(kind: str) -> None:
             np.testing.assert_allclose(np.array(row), np.array(alone.logits()[0]), atol=1e-5)
 
 
-def chat_with(**changes: Any) -> HeadPair:
-    """Return a conversation with a drafter whose memory outlives replies, as the target's cache does."""
-    return HeadPair(shared_llama(), bound(shared_llama(), **changes))
-
-
-def assert_remembers(chat: HeadPair, gap: int | None = None) -> None:
-    """Go on with two tokens more: the memory is the same as one that saw this text alone, and so is its draft.
-
-    Args:
-        chat: The conversation.
-        gap: Position of the one token that it knows nothing of; None for none.
-    """
-    held = len(chat.cache.tokens)
-    text = [*chat.cache.tokens, 5, 6]
-    chat.target.hooks.record_states(chat.head.reads)
-    chat.target.network(mx.array([text]))
-    features = chat.target.hooks.hidden[0]
-    fresh = chat.head.memory()
-    fresh.begin_reply(text)
-    fresh.take_committed(text, features, 0)
-    if gap is not None:  # another token is behind it
-        fresh.catch_up(Root(7, len(text), features[-1]))
-        fresh.begin_reply([*text[: gap + 1], 1 + text[gap + 1]])
-        fresh.begin_reply(text)
-        fresh.take_committed(text[gap + 1 :], features[gap + 1 :], gap + 1)
-    chat.memory.begin_reply(text)
-    chat.memory.take_committed(text[held:], features[held:], held)
-    root = Root(7, len(text), features[-1])
-    states = [memory.root_state(root) for memory in (chat.memory, fresh)]
-    assert chat.memory.positions == fresh.positions == [place for place in range(len(text)) if place != gap]
-    for mine, wanted in zip(chat.memory.buffers, fresh.buffers, strict=True):
-        for rows, expected in zip(mine.view(0), wanted.view(0), strict=True):
-            np.testing.assert_allclose(np.array(rows), np.array(expected), atol=2e-4)
-    for tokens in ([3, 9], [4, 4]):
-        np.testing.assert_allclose(*[np.array(state.logits()) for state in states], atol=2e-4)
-        states = [state.after(mx.array([0, 0]), mx.array(tokens)) for state in states]
-
-
 def cancelled(iterator: ReplyIterator, events: int) -> None:
     list(islice(iterator, events))
     iterator.cancel()
@@ -167,7 +128,6 @@ def cancelled(iterator: ReplyIterator, events: int) -> None:
 
 ENDS: dict[str, Callable[[ReplyIterator], object]] = {
     "finished": list,
-    "cancelled before it began": lambda iterator: cancelled(iterator, 0),
     "cancelled while the prompt is read": lambda iterator: cancelled(iterator, 2),
     "cancelled while writing": lambda iterator: cancelled(iterator, 9),
     "closed while writing": lambda iterator: (list(islice(iterator, 9)), iterator.close()),
@@ -177,34 +137,22 @@ ENDS: dict[str, Callable[[ReplyIterator], object]] = {
 
 @pytest.mark.parametrize(("end", "shape"), share(product(ENDS, [TREE, CHAIN]), 6))
 def test_after_each_kind_of_end_the_memory_is_that_of_the_committed_tokens(end: str, shape: BeamShape) -> None:
-    chat = chat_with()
+    chat = HeadPair(shared_llama(), bound(shared_llama()))
     ENDS[end](chat.start(ask("hello there", max_tokens=20, temperature=1.3), shape))
-    assert_remembers(chat)
+    chat.assert_in_step()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", share([1, 2], 2))
 def test_further_turns_leave_the_memory_of_the_text(layers: int) -> None:
-    chat = chat_with(windows=(None,) * layers, takes_embedding=(True, False)[:layers])
+    changes = {"windows": (None,) * layers, "takes_embedding": (True, False)[:layers]}
+    chat = HeadPair(shared_llama(), bound(shared_llama(), **changes))
     turns = (ChatMessage(Role.USER, "hello"),)
     for _ in range(3):
         request = replace(ask(max_tokens=9, temperature=0.7), messages=turns)
-        end = reply_end(chat.start(request, TREE))
-        assert end.token_ids == plain(chat.target, request).token_ids
+        end = chat.reply(request, TREE)
         turns = (*turns, ChatMessage(Role.ASSISTANT, end.text), ChatMessage(Role.USER, "more"))
-    assert_remembers(chat)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layers", share([1, 2], 2))
-def test_an_edit_leaves_the_memory_of_the_text_but_for_the_token_before_it(layers: int) -> None:
-    """Its row held the token that was edited, and the target does not read it again."""
-    chat = chat_with(windows=(None,) * layers, takes_embedding=(True, False)[:layers])
-    for prompt in ("one two three four", "one two edited", "one two edited"):
-        request = ask(prompt, max_tokens=8, temperature=0.7)
-        *_, end = chat.start(request, TREE)
-        assert end.token_ids == plain(chat.target, request).token_ids
-    assert_remembers(chat, gap=len("user: one two ") - 1)
+    chat.assert_in_step()
 
 
 def test_another_root_at_the_same_place_is_computed_anew() -> None:
