@@ -53,7 +53,8 @@ def test_no_more_than_fifty_models_are_remembered(window: Window) -> None:
 def test_a_request_carries_the_settings_with_exact_times_and_traces_which_are_not_stored(
     window: Window, engine: ScriptedEngine
 ) -> None:
-    window.drafting.change(replace(_LOOKUP, profile=True))
+    window.drafting.change(replace(_LOOKUP, profile=True, trace=True))
+    window.drafting.set_exact_times(True)
     window.ask("One")
     assert engine.last_request.draft == replace(_LOOKUP, profile=True, trace=True)
     assert window.settings.values.drafts[0].draft == _LOOKUP
