@@ -269,6 +269,16 @@ def test_deleting_the_conversation_that_is_written_stops_it_and_opens_its_neighb
     assert len(window.titles) == 2
 
 
+def test_conversations_are_searched(window: Window) -> None:
+    window.ask("Trees and birds")
+    window.chat.start_new()
+    window.ask("Cars")
+    window.chats.list_hits("bir")
+    window.wait_until(lambda: window.titles == ["Trees and birds"])
+    window.chats.list_hits("")
+    assert len(window.titles) == 2
+
+
 # Models
 
 
