@@ -283,7 +283,7 @@ class Work:
 
     def write_temporary(self) -> None:
         """Write a temporary chat with an image and what is typed; change it, discard it or keep it, or write on."""
-        controller = self._controller
+        controller = self.controller
         chat = controller.chat
         if not chat.temporary:
             chat.start_temporary()
