@@ -203,6 +203,19 @@ def test_a_stop_takes_effect_in_prefill_and_while_writing(
     qtbot.waitUntil(lambda: awake.inside == 0)
 
 
+def test_a_stop_before_the_start_keeps_the_engine_out_of_it(
+    client: Client, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    client.ask(1)
+    client.ask(2)
+    client.requests["2"].cancel()
+    shut_gate.open()
+    assert reason_of(client.end(1)) is FinishReason.EOS
+    assert reason_of(client.end(2)) is FinishReason.CANCELLED
+    assert client.text("2") == ""
+    assert [request.request_id for request in engine.requests] == [1]
+
+
 def test_a_stop_that_comes_too_late_does_nothing(client: Client) -> None:
     client.ask(1)
     client.end(1)
