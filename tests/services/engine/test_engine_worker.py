@@ -216,7 +216,10 @@ def through(*events: tuple[EngineRequest, EngineEvent]) -> list[tuple[EngineRequ
 def test_progress_of_one_request_is_merged_with_all_tokens_and_the_time_of_the_first() -> None:
     one = made()
     parts = (progress("He", 1, 1.0), progress("l", 2, 2.0), progress("lo", 3, 3.0))
-    assert through(*((one, each) for each in parts)) == [(one, progress("Hello", 3, 1.0))]
+    ((request, merged),) = through(*((one, each) for each in parts))
+    assert (request, merged) == (one, progress("Hello", 3))
+    assert isinstance(merged, ReplyProgress)
+    assert merged.written_at == 1.0
     prefill = [PrefillProgress(1, read, 8, 0) for read in (4, 8)]
     assert through(*((one, each) for each in prefill)) == [(one, prefill[1])]
     assert through((one, loading(0.1)), (one, loading(0.2))) == [(one, loading(0.2))]
