@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.conversation import NO_THINKING, Message, MessagePath, MessageStatus
+from rdchat.chat.conversation import NO_THINKING, Conversation, Message, MessagePath, MessageStatus
 from rdchat.chat.storage import Database, connections
 from rdchat.chat.storage.connections import add_functions
 from rdchat.chat.storage.file_check import MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
+from rdchat.inference.api import Role
 
 
 @contextmanager
@@ -58,6 +59,13 @@ def connect_by_hand(path: Path | str, *, autocommit: bool = sqlite3.LEGACY_TRANS
     return connection
 
 
+def change_by_hand(path: Path, *statements: str) -> None:
+    """Run statements on a database behind the app's back."""
+    with closing(connect_by_hand(path, autocommit=True)) as by_hand:
+        for statement in statements:
+            by_hand.execute(statement)
+
+
 @contextmanager
 def old_store(path: Path, version: int) -> Iterator[sqlite3.Connection]:
     """Make a store of an earlier version; give a connection that writes into it, in one transaction."""
@@ -85,6 +93,13 @@ def finish_message(
     ended = replace(store.message(message_id), text=text, status=status, error="", thinking=NO_THINKING,
                     finish_reason=None, statistics=None, drafting=None, control_offsets=())  # fmt: skip
     return store.finish_message(replace(ended, **fields))
+
+
+def add_long_path(store: ConversationStore, chat: Conversation) -> None:
+    """Add a path of 300 messages, so that erasing or copying the chat takes several turns."""
+    last = None
+    for number in range(300):
+        last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
 
 
 def cut_of(path: Sequence[Message]) -> Message | None:

@@ -137,7 +137,7 @@ class BackgroundWork(QObject):
         self._thread.do(lambda _job: work(), *self._callbacks(then, failed or then, None))
 
     def run_job(
-        self, work: Callable[[Job[Any]], object], then: Callback | None = None, on_progress: Callback | None = None
+        self, work: Callable[[Job[Any]], object], then: Callback | None, on_progress: Callback | None = None
     ) -> Job[Any]:
         """Queue work that takes its job, which reports progress and can be cancelled.
 

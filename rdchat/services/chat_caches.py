@@ -71,11 +71,11 @@ class DiskCacheControl(QObject):
     def _project_path(self, project: Folder) -> Path:
         """Return the folder of a project's caches: another one after each change of its files or options."""
         version = (project.project, [file.digest for file in project.files])
-        return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, f"project {project.id}", version)
+        return self._path(f"project {project.id}", version)
 
-    def _path(self, chat_id: int, created_at: float | None) -> Path:
-        """Return the folder of a chat's caches."""
-        return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, chat_id, created_at)
+    def _path(self, owner: int | str, version: object) -> Path:
+        """Return the folder of the caches of a chat, by its id and date, or of a project."""
+        return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, owner, version)
 
     def remove_chat(self, chat: Conversation) -> None:
         """Remove the caches of a chat."""

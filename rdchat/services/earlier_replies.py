@@ -137,15 +137,15 @@ def _updated(
     from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415  only where it is needed
 
     tokens.delete_tokens(after)
-    key = tokenizer_key(model.path) if model is not None and after < ALL else ""
-    if model is None or not key:
+    if model is None or after == ALL or not (key := tokenizer_key(model.path)):
         return None
     replies = dict[int, Sequence[int]]()
     count = 0
     for message_id, stored, text in tokens.newest(key, after):
         job.check_cancelled()
-        ids = shared_tokenizers().encode_text(model.path, text) if stored is None else stored
-        if stored is None:
+        ids = stored
+        if ids is None:
+            ids = shared_tokenizers().encode_text(model.path, text)
             tokens.save_tokens(message_id, key, ids)
         replies[message_id] = [token for token in ids if token < model.vocabulary_size]
         count += 1 + len(replies[message_id])

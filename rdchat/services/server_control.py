@@ -239,11 +239,10 @@ class ServerControl(QObject):
             self._start()
 
     def _start(self, *, with_notice: bool = False, new_key: bool = False) -> None:
-        fields = _fields_of(self._settings.values)
-        self._started_with = fields
+        self._started_with = _fields_of(self._settings.values)
         # Callbacks go through `_main`, so that `_stop` can drop those of an earlier start.
         notify = self._main.bring(self._on_facts)
-        start = partial(self._start_server, fields, notify, new_key=new_key)
+        start = partial(self._start_server, self._started_with, notify, new_key=new_key)
         self._work.do(start, self._main.bring(partial(self._on_started, with_notice), once=True))
 
     def _start_server(

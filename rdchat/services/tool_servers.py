@@ -216,8 +216,10 @@ class ToolServers(QObject):
         if "log" in progress:
             self._set(server.name, error_output="\n".join(progress["log"]))
         if "tools" in progress:
-            tools = (partial(ToolDefinition, server.name, **fields) for fields in progress["tools"])
-            definitions = tuple(tool(remote=server.is_remote, origin=server.origin) for tool in tools)
+            definitions = tuple(
+                ToolDefinition(server.name, remote=server.is_remote, origin=server.origin, **fields)
+                for fields in progress["tools"]
+            )
             self._set(server.name, status="running", definitions=definitions, tool_problems=(*progress["problems"],))
 
     def _ended(self, name: str, run: Job[Any], outcome: object) -> None:

@@ -115,7 +115,7 @@ def window_on(
     def make(folder: Path) -> Window:
         store = ConversationStore(folder / "conversations.db")
         controller = ChatController(store, settings, make_client(), tools=servers)
-        windows.append(Window(controller, store, qtbot))
+        windows.append(Window(controller, store, qtbot, engine))
         return windows[-1]
 
     yield make
@@ -130,6 +130,15 @@ def window_on(
 @pytest.fixture
 def unstarted(window_on: Callable[[Path], Window], tmp_path: Path) -> Window:
     return window_on(tmp_path)
+
+
+@pytest.fixture
+def loading(unstarted: Window, engine: ScriptedEngine) -> Window:
+    """An app whose model is being loaded, and a prompt that waits for it."""
+    engine.load_gate.shut()
+    unstarted.open_last_chat()
+    unstarted.send("Hi")
+    return unstarted
 
 
 @pytest.fixture

@@ -88,7 +88,6 @@ class Reply:
 
     tokens: tuple[str, ...] = ("Hello", ",", " you", "!")
     prompt_tokens: int = 8
-    prefill_chunk: int = 4
     refusal: Exception | None = None  # raised by `generate`
     error: Exception | None = None  # raised after the tokens
     finish_reason: FinishReason = FinishReason.EOS
@@ -307,7 +306,7 @@ class ScriptedReply:
         reason = script.finish_reason
         calls = CALL_MARKERS[:1] if request.tools else ()
         reader = PartsReader(script.in_thought, call_marks=calls)
-        for processed in range(script.prefill_chunk, script.prompt_tokens + 1, script.prefill_chunk):
+        for processed in range(4, script.prompt_tokens + 1, 4):
             self._gate.wait(self._cancelled.is_set)
             if self._cancelled.is_set():
                 break

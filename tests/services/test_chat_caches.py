@@ -84,14 +84,10 @@ def test_caches_of_a_chat_that_undo_deletes_are_removed(window: Window, engine: 
     gone(window, kept)
 
 
-def test_caches_of_chats_deleted_elsewhere_are_removed(
-    window: Window, kept: Path, window_on: Callable[[Path], Window]
-) -> None:
-    chat_id = window.chat.id
-    assert chat_id is not None
+def test_caches_of_chats_deleted_elsewhere_are_removed(window: Window, kept: Path) -> None:
     foreign = paths.chat_caches_dir() / ("0" * 24 + "-" + "1" * 24)
     make_folder(foreign)
-    window.store.delete_conversation(chat_id)
+    window.store.delete_conversation(window.stored_chat.id)
     window.chats.update_list()
     gone(window, kept)
     assert foreign.exists(), "it may belong to other chats of this user"
@@ -190,29 +186,20 @@ PROJECT_ACTS: dict[str, Callable[[Window, Folder], object]] = {
 
 
 @pytest.mark.parametrize("act", PROJECT_ACTS.values(), ids=PROJECT_ACTS)
-def test_the_projects_caches_go_with_a_change_and_with_the_project(
+def test_caches_of_a_project_go_with_a_change_and_those_of_its_chats_with_a_file(
     window: Window, engine: ScriptedEngine, act: Callable[[Window, Folder], None]
 ) -> None:
-    folder = project_with_a_file(window)
-    shared = shared_folder(window, engine, folder)
-    assert shared.stat().st_mode & 0o777 == 0o700
-    act(window, window.chats.order.folders[0])
-    gone(window, shared)
-
-
-@pytest.mark.parametrize("act", list(PROJECT_ACTS.values())[1:], ids=list(PROJECT_ACTS)[1:])
-def test_the_caches_of_chats_go_with_a_file_of_a_project_whose_passages_they_may_have(
-    window: Window, engine: ScriptedEngine, act: Callable[[Window, Folder], None]
-) -> None:
-    folder = project_with_a_file(window)
-    shared_folder(window, engine, folder)
+    """Those of chats may have passages of the file."""
+    shared = shared_folder(window, engine, project_with_a_file(window))
     kept = fill(engine)
-    caches = window.disk_caches
-    with window.qtbot.waitSignal(caches.changed):
-        caches.tidy()
+    assert shared.stat().st_mode & 0o777 == 0o700
+    with window.qtbot.waitSignal(window.disk_caches.changed):
+        window.disk_caches.tidy()
     assert kept.exists()
     act(window, window.chats.order.folders[0])
-    gone(window, kept)
+    gone(window, shared)
+    if act is not PROJECT_ACTS["change instructions"]:
+        gone(window, kept)
 
 
 def test_the_caches_of_a_chat_go_with_a_summary(window: Window, kept: Path) -> None:

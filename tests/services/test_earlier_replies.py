@@ -70,20 +70,6 @@ def chat_about(window: Window, reply: str) -> int:
     return next(chat.id for chat in window.store.conversations() if chat.title == reply[:8].strip())
 
 
-@pytest.mark.slow
-def test_stored_replies_are_drafted_from_until_their_chat_is_deleted(app: Window, default_model_folder: Path) -> None:
-    load(app, default_model_folder)
-    assert indexed(app, default_model_folder) == [SOUP, TEA]
-    assert (len(stored(app)), app.earlier.bytes > 0) == (2, True)
-    chat = chat_about(app, SOUP)
-    app.chats.delete_conversation(chat)
-    check(app)
-    assert indexed(app, default_model_folder) == [TEA]
-    app.store.restore_conversation(chat)
-    check(app)
-    assert indexed(app, default_model_folder) == [SOUP, TEA]
-
-
 def test_a_deleted_message_is_not_drafted_from_until_that_is_undone(app: Window, default_model_folder: Path) -> None:
     message = add_reply(app, COFFEE)[1]
     load(app, default_model_folder)
@@ -121,6 +107,7 @@ def test_replies_are_cleared_for_good_and_not_used_where_that_is_off(app: Window
     settings = app.settings
     earlier = app.earlier
     load(app, default_model_folder)
+    assert earlier.bytes > 0
     settings.change_values(earlier_replies=False)
     assert earlier.index is None
     app.wait_until(lambda: not stored(app))

@@ -22,6 +22,11 @@ CLOCK = "rdchat-clock"
 TIME_ON = ToolServer(CLOCK, (TIME,), enabled=True, confirmed=True)
 
 
+def switched_on(behaviour: str, name: str = "hostile", *secrets: str) -> ToolServer:
+    """Return a hostile server that the person has confirmed and switched on."""
+    return hostile(behaviour, name, secrets=secrets, enabled=True, confirmed=True)
+
+
 class Fixture:
     """Servers of tools, and what they saved."""
 
@@ -103,8 +108,7 @@ def test_a_tool_is_called_as_it_was_shown(tools: Fixture, tmp_path: Path) -> Non
 
 
 def test_secrets_are_in_the_keychain_alone(tools: Fixture, keychain: Keychain) -> None:
-    server = hostile("environment", "spy", secrets=("KEY",), enabled=True, confirmed=True)
-    tools.servers.put(server, {"KEY": "sesame"})
+    tools.servers.put(switched_on("environment", "spy", "KEY"), {"KEY": "sesame"})
     (definition,) = tools.started("spy")
     assert json.loads(tools.call(definition).text)["KEY"] == "sesame"
     assert keychain.kept == {("rdchat: tool server", "spy"): '{"KEY": "sesame"}'}
@@ -115,7 +119,7 @@ def test_secrets_are_in_the_keychain_alone(tools: Fixture, keychain: Keychain) -
 
 
 def test_a_secret_that_is_missing_is_named(tools: Fixture) -> None:
-    tools.servers.put(hostile("good", secrets=("KEY",), enabled=True, confirmed=True))
+    tools.servers.put(switched_on("good", "hostile", "KEY"))
     tools.started("hostile")
     problem = "The keychain has no KEY for the server hostile. Enter it again in Settings > Tools."
     assert tools.servers.server_state("hostile").problem == problem
@@ -124,7 +128,7 @@ def test_a_secret_that_is_missing_is_named(tools: Fixture) -> None:
 @pytest.mark.slow
 def test_without_a_keychain_a_secret_is_kept_until_the_end(tools: Fixture) -> None:
     keyring.set_keyring(PlainText())
-    tools.servers.put(hostile("environment", "spy", secrets=("KEY",), enabled=True, confirmed=True), {"KEY": "sesame"})
+    tools.servers.put(switched_on("environment", "spy", "KEY"), {"KEY": "sesame"})
     (definition,) = tools.started("spy")
     assert json.loads(tools.call(definition).text)["KEY"] == "sesame"
 
@@ -141,36 +145,28 @@ def test_imported_servers_wait_for_the_person(tools: Fixture, keychain: Keychain
 
 @pytest.mark.slow
 def test_a_server_that_breaks_says_so_and_can_start_again(tools: Fixture) -> None:
-    tools.servers.put(hostile("dies", enabled=True, confirmed=True))
+    tools.servers.put(switched_on("dies"))
     for _ in range(2):
         (definition,) = tools.started("hostile")
         assert str(tools.call(definition)) == "The server hostile ended by itself (status 3)."
         tools.wait_for(lambda: tools.servers.server_state("hostile").status == "failed")
         assert tools.servers.server_state("hostile").problem == "The server hostile ended by itself (status 3)."
         assert str(tools.call(definition)) == "The server hostile ended by itself (status 3)."
-    tools.servers.put(hostile("ends at once", enabled=True, confirmed=True))
+    tools.servers.put(switched_on("ends at once"))
     tools.started("hostile")
     tools.wait_for(lambda: tools.servers.server_state("hostile").error_output == "I cannot.")
     assert tools.servers.definitions(["hostile", "nobody"]) == ()
 
 
 @pytest.mark.slow
-def test_a_call_is_stopped_and_its_server_goes_on(tools: Fixture) -> None:
-    tools.servers.put(hostile("hang in a call", enabled=True, confirmed=True))
+def test_a_call_is_stopped_while_its_server_goes_on_and_ends_with_its_server(tools: Fixture) -> None:
+    tools.servers.put(switched_on("hang in a call"))
     (definition,) = tools.started("hostile")
     ends: list[Any] = []
-    job = tools.servers.call_tool(definition, "{}", ends.append)
-    job.cancel()
+    tools.servers.call_tool(definition, "{}", ends.append).cancel()
     tools.wait_for(lambda: bool(ends))
-    assert isinstance(ends[0], CancelledError)
+    assert isinstance(ends.pop(), CancelledError)
     assert tools.servers.server_state("hostile").status == "running"
-
-
-@pytest.mark.slow
-def test_calls_of_a_server_that_is_stopped_end(tools: Fixture) -> None:
-    tools.servers.put(hostile("hang in a call", enabled=True, confirmed=True))
-    (definition,) = tools.started("hostile")
-    ends: list[Any] = []
     tools.servers.call_tool(definition, "{}", ends.append)
     tools.wait_for(lambda: len(tools.servers._child._running._requests) == 2)  # type: ignore[union-attr]
     tools.servers.put(hostile("hang in a call"))

@@ -5,7 +5,7 @@ import pytest
 from rdchat.chat.conversation import Message
 from rdchat.inference.api import ToolCall
 from rdchat.services.chat.tool_call_control import Scope
-from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.fakes import Reply
 from tests.services.tool_fakes import ScriptedServers, calling, read
 from tests.services.window import Window
 
@@ -35,14 +35,14 @@ def approve(window: Window, scope: Scope = Scope.ONCE) -> None:
     window.wait_until_idle()
 
 
-def ask(window: Window, engine: ScriptedEngine, *replies: Reply) -> Message:
+def ask(window: Window, *replies: Reply) -> Message:
     """Ask a question that is answered by some replies; by default a call to read a file, and an answer."""
-    engine.replies[:] = replies or (calling(read()), ANSWER)
+    window.engine.replies[:] = replies or (calling(read()), ANSWER)
     return window.ask("What is in it?")
 
 
-def hold_call(window: Window, engine: ScriptedEngine, servers: ScriptedServers) -> None:
+def hold_call(window: Window, servers: ScriptedServers) -> None:
     """Have a call run that does not end by itself."""
     servers.result = None
-    ask(window, engine)
+    ask(window)
     approve(window)

@@ -63,10 +63,8 @@ class ScriptedServers(QObject):
         return self.states[name]
 
     def definitions(self, names: Iterable[str]) -> tuple[ToolDefinition, ...]:
-        return tuple(tool for name in names if self.is_known(name) for tool in self.tools[name])
-
-    def is_known(self, name: str) -> bool:
-        return name in self.tools and self.states[name].status == "running"
+        running = [name for name in names if name in self.tools and self.states[name].status == "running"]
+        return tuple(tool for name in running for tool in self.tools[name])
 
     def start_server(self, name: str) -> None:
         if self.states[name].status not in {"starting", "running"}:

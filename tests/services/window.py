@@ -1,7 +1,6 @@
 """Stands in the place of the window: a controller, and what it said."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import PendingFile
 from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine
-from tests.stores import connect_by_hand
+from tests.stores import written_by_hand
 
 WAIT_MS = 60_000
 
@@ -41,8 +40,11 @@ class Seen:
 class Window(QObject):
     """Stands where the window stands: a controller, and what it said."""
 
-    def __init__(self, controller: ChatController, store: ConversationStore, qtbot: QtBot) -> None:
+    def __init__(
+        self, controller: ChatController, store: ConversationStore, qtbot: QtBot, engine: ScriptedEngine
+    ) -> None:
         super().__init__()
+        self.engine = engine
         self.controller = controller
         self.send = controller.send
         self.edit_message = controller.edit_message
@@ -54,6 +56,8 @@ class Window(QObject):
         self.chat = controller.chat
         self.chats = controller.chats
         self.context = controller.context
+        self.drafting = controller.drafting
+        self.benchmark = controller.benchmark
         self.settings = controller.settings
         self.replies = controller.replies
         self.calls = controller.calls
@@ -61,7 +65,6 @@ class Window(QObject):
         self.slot = controller.model_slot
         self.storage = controller.storage
         self.server = controller.server
-        self.quick = controller.quick
         self.title_writer = controller.titles
         self.traces = controller.traces
         self.borrowed = controller.borrowed
@@ -195,7 +198,7 @@ def restarted(
     assert window.shut_down()
     window.store.close()
     if sql:
-        with closing(connect_by_hand(window.store.path)) as connection, connection:
+        with written_by_hand(window.store) as connection:
             connection.executemany(sql, rows)
     again = window_on(window.store.path.parent)
     again.open_last_chat()

@@ -97,8 +97,7 @@ class ListNumbers:
             return None
         abstract_id = value_of(own_list, "abstractNumId")
         abstract_list = self._definitions.get(("abstractNumId", abstract_id), own_list)
-        overrides = own_list.iterfind("{*}lvlOverride/{*}lvl")
-        all_levels = (*abstract_list.iterfind("{*}lvl"), *overrides)
+        all_levels = (*abstract_list.iterfind("{*}lvl"), *own_list.iterfind("{*}lvlOverride/{*}lvl"))
         levels = {attributes_of(each).get("ilvl", "0"): each for each in all_levels}
         level = levels.get(depth)
         if level is None or value_of(level, "numFmt") == "bullet":
@@ -112,11 +111,15 @@ class ListNumbers:
         counts[depth] = counts.get(depth, _start(level) - 1) + 1
         for deeper in [each for each in counts if each > depth]:
             del counts[deeper]
-        label = value_of(level, "lvlText")
-        for position, (above, each) in enumerate(sorted(levels.items()), start=1):
+        return self._written(value_of(level, "lvlText"), levels, counts)
+
+    def _written(self, pattern: str, levels: dict[str, Element], counts: dict[str, int]) -> str:
+        """Return the label after the pattern of a level, with the count of each depth in the form of its level."""
+        label = pattern
+        for position, (depth, level) in enumerate(sorted(levels.items()), start=1):
             if f"%{position}" in label:
-                count = counts.get(above, _start(each))
-                text = numeral(count, value_of(each, "numFmt"))
+                count = counts.get(depth, _start(level))
+                text = numeral(count, value_of(level, "numFmt"))
                 self.is_sure &= bool(text)
                 label = label.replace(f"%{position}", text or str(count))
         return label
@@ -176,11 +179,8 @@ class DocxParts:
     def prepared(self, xml: bytes) -> bytes:
         """Return a part as mammoth reads all of it; collect the text of one that it does not read."""
         root = _parsed(xml)
-        # It cannot be parsed. If mammoth needs this part, it refuses the file.
-        if root is None:
-            return xml
-        kind = _name(root)
-        if kind in _UNSEEN_ROOTS:
+        # If mammoth needs a part that cannot be parsed, it refuses the file.
+        if root is None or (kind := _name(root)) in _UNSEEN_ROOTS:
             return xml
         with_text: set[Element] = set()
         # Elements with a text in them; inner elements come first. An `AlternateContent` has the same thing for several
@@ -241,11 +241,7 @@ class DocxParts:
             each.attrib.clear()
 
     def _mark_texts(self, root: Element, namespace: str) -> None:
-        """Mark each piece of text, rename the elements around it, and insert the numbers of list items.
-
-        mammoth reads what is in a `smartTag` as if the tag were not there. Paragraphs inside a run, as in a text box,
-        it reads only in a `pict`.
-        """
+        """Mark each piece of text, rename the elements around it, and insert the numbers of list items."""
         parents = {child: parent for parent in root.iter() for child in parent}
         renamed = {root}
         # The keys are in the document's order, so list items are counted in it.
@@ -253,23 +249,30 @@ class DocxParts:
             if _name(each) == "p" and (label := self.numbers.next_label(each)) is not None:
                 # The properties of a paragraph stay first in it: the label comes at index 1 where it has any, else 0.
                 each.insert(each.find("{*}pPr") is not None, _run(namespace, f"\ufdd2{label}\ufdd3"))
-            if _name(each) != "t":
-                continue
-            text = each.text or ""
-            each.text = f"\ufdd0{len(self.pieces)}\ufdd1{text}"
-            self.pieces.append(text)
-            has_paragraph = False
-            element = each
-            # Outwards, up to an element that an earlier text has renamed.
-            while element not in renamed:
-                renamed.add(element)
-                name = _name(element)
-                parent = parents[element]
-                if name not in _STRUCTURE:
-                    name = "pict" if has_paragraph and _name(parent) == "r" else "smartTag"
-                has_paragraph |= name == "p"
-                element.tag = f"{namespace}{name}"
-                element = parent
+            elif _name(each) == "t":
+                text = each.text or ""
+                each.text = f"\ufdd0{len(self.pieces)}\ufdd1{text}"
+                self.pieces.append(text)
+                _rename_around(each, parents, renamed, namespace)
+
+
+def _rename_around(text: Element, parents: dict[Element, Element], renamed: set[Element], namespace: str) -> None:
+    """Rename the elements around a text, outwards up to one that an earlier text has `renamed`.
+
+    mammoth reads what is in a `smartTag` as if the tag were not there. Paragraphs inside a run, as in a text box, it
+    reads only in a `pict`.
+    """
+    has_paragraph = False
+    element = text
+    while element not in renamed:
+        renamed.add(element)
+        name = _name(element)
+        parent = parents[element]
+        if name not in _STRUCTURE:
+            name = "pict" if has_paragraph and _name(parent) == "r" else "smartTag"
+        has_paragraph |= name == "p"
+        element.tag = f"{namespace}{name}"
+        element = parent
 
 
 def docx_text(data: bytes, name: str) -> tuple[str, str]:
@@ -303,14 +306,13 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     text = "\n\n".join(each for each in (*headers, body, *drawings, *footers) if each.strip())
     others = (each for each in members if not each.startswith(_PICTURES) and not each.endswith(_WORDLESS))
     inner = [each.removeprefix("word/") for each in others]
-    indexed = enumerate(parts.pieces)
-    lost = [piece for index, piece in indexed if str(index) not in present and re.search(r"\w", piece)]
-    has_signs_lost = any("unsupported character" in each.message for each in result.messages)
+    missing = (piece for index, piece in enumerate(parts.pieces) if str(index) not in present)
+    lost = [piece for piece in missing if re.search(r"\w", piece)]
     notes = {
         "Its pictures were left out.": any(each.startswith(_PICTURES) for each in members),
         "It has tracked changes: deleted text is struck through.": parts.has_changes,
         "Some numbers of its lists may not be as Word shows them.": not parts.numbers.is_sure,
-        "Some of its symbols were left out.": has_signs_lost,
+        "Some of its symbols were left out.": any("unsupported character" in each.message for each in result.messages),
         f"Files inside it were not read ({printable_name(', '.join(inner))}). If Word shows their text, save it again"
         " in Word.": inner,
         f"Some of its text was left out, such as “{printable_name(''.join(lost[:1]))}”.": lost,

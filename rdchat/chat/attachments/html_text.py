@@ -264,7 +264,7 @@ def _rows(element: _Element) -> Iterator[str]:
     # How many of the next rows a merged cell covers, by column.
     covered: dict[int, int] = {}
     first = True
-    for row in _elements(element, {"tr"} | _CELLS, {"table"}):
+    for row in _elements(element, {"tr"} | _CELLS, _TABLE):
         cells = _cells(row, covered)
         if cells:
             yield f"| {' | '.join(cells)} |"
@@ -282,7 +282,7 @@ def _cells(row: _Element, covered: dict[int, int]) -> list[str]:
             covered[len(cells)] -= 1
             cells.append("")
 
-    for cell in _elements(row, _CELLS, {"table"}):
+    for cell in _elements(row, _CELLS, _TABLE):
         fill_covered()
         text = " ".join("".join(_texts(cell)).split()).replace("|", "\\|")
         columns = cell.span("colspan")

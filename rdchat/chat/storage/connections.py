@@ -63,7 +63,7 @@ _MESSAGES = {
 }
 
 
-def open_to_write(path: Path, *, in_memory: bool = False) -> tuple[sqlite3.Connection, Notice | None]:
+def open_to_write(path: Path, *, in_memory: bool) -> tuple[sqlite3.Connection, Notice | None]:
     """Open a store for the writer's thread, and migrate it to the newest version.
 
     A damaged file is moved aside with its companions; then a new one is started, and the notice says so. A store in
@@ -141,7 +141,7 @@ def make_writable(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA secure_delete = ON")
 
 
-def open_reader(path: Path, *, in_memory: bool = False) -> sqlite3.Connection:
+def open_reader(path: Path, *, in_memory: bool) -> sqlite3.Connection:
     """Open a read-only connection to a store that this process has open and checked; takes under a millisecond."""
     address = _read_only(path)
     if in_memory:

@@ -110,10 +110,10 @@ class Database:
         # Whether the writer has a connection; False while it opens the file, and for ever if that fails.
         self._is_open = False
         self._bulk: set[Job[Any]] = set()
-        what = f"rdchat cannot make its folder {path.parent}"
-        with file_errors(what, "Check the folder above it, or set RDCHAT_DATA_DIR to another folder."):
+        hint = "Check the folder above it, or set RDCHAT_DATA_DIR to another folder."
+        with file_errors(f"rdchat cannot make its folder {path.parent}", hint):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = FileLock(companion(self.path, ".lock"))
+        self._lock = FileLock(companion(path, ".lock"))
         self._thread = SerialThread("store writer")
         self._opening = self._thread.do(lambda _job: self._open())
         if wait:

@@ -125,10 +125,12 @@ class MessageTree:
         """Return the ids of a message and all below it, deleted ones included.
 
         Returns:
-            Spans in ascending order, each (first id, id after the last). Each ends where a run ends, so it may contain
-            ids of other conversations after its last message.
+            Spans in ascending order, each (first id, id after the last). Each ends where the next run begins, so it may
+            contain ids of other conversations after its last message. In the example of the class, 2 to 3 and 9 are
+            below 2, as are 7 and 8: (2, 7), (7, 9) and (9, `_BEYOND`).
         """
-        children = sorted((parent, first) for first, parent in self._parents.items() if parent is not None)
+        # The runs by the message above them, so that those below a span stand side by side.
+        runs = sorted((parent, first) for first, parent in self._parents.items() if parent is not None)
         spans: dict[int, int] = {}
         waiting = [message_id]
         while waiting:
@@ -137,7 +139,8 @@ class MessageTree:
             index = bisect_right(self._firsts, first)
             end = self._firsts[index] if index < len(self._firsts) else _BEYOND
             spans[first] = end
-            waiting += (child for _, child in children[bisect_left(children, (first,)) : bisect_left(children, (end,))])
+            below = runs[bisect_left(runs, (first,)) : bisect_left(runs, (end,))]
+            waiting += (first_below for _, first_below in below)
         return sorted(spans.items())
 
     def latest_below(self, message_id: int) -> tuple[int, int]:
@@ -208,10 +211,9 @@ class MessageTrash:
             (visible_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
             # Of each span from the message downwards, what was not deleted before is hidden.
             tree = MessageTree(rows_of(connection), conversation_id)
-            count = 0
             parameters = {"root": message_id, "now": self._clock(), "chat": conversation_id}
-            for first, end in tree.below(message_id):
-                count += connection.execute(_HIDE, parameters | {"first": first, "end": end}).rowcount
+            spans = ({"first": first, "end": end} for first, end in tree.below(message_id))
+            count = sum(connection.execute(_HIDE, parameters | span).rowcount for span in spans)
             remaining = [row[0] for row in connection.execute(SIBLINGS, (message_id,))]
             next_id = max(map(tree.latest_below, remaining))[1] if remaining else parent_id
             if next_id is not None:
@@ -222,7 +224,12 @@ class MessageTrash:
 
     def restore(self, deleted: DeletedMessage) -> None:
         """Undo a deletion, and return to the path that was visible before it."""
-        self._database.write(lambda connection: _restore(connection, deleted.message_id, lambda: deleted.visible_id))
+
+        def restore(connection: sqlite3.Connection) -> None:
+            _unhide(connection, deleted.message_id)
+            connection.execute(ACTIVATE, (deleted.visible_id,))
+
+        self._database.write(restore)
 
     def restore_last(self, conversation_id: int) -> int | None:
         """Restore the message of a chat that was deleted last, and return its id; None without one."""
@@ -230,8 +237,9 @@ class MessageTrash:
             return None
 
         def restore(connection: sqlite3.Connection) -> None:
-            tree = MessageTree(rows_of(connection), conversation_id)
-            _restore(connection, message_id, lambda: tree.latest_below(message_id)[1])
+            _unhide(connection, message_id)
+            _, last_visible = MessageTree(rows_of(connection), conversation_id).latest_below(message_id)
+            connection.execute(ACTIVATE, (last_visible,))
 
         self._database.write(restore)
         return message_id
@@ -280,14 +288,7 @@ def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> fl
     return limit
 
 
-def _restore(connection: sqlite3.Connection, message_id: int, last_visible: Callable[[], int]) -> None:
-    """Restore a message and all that was deleted with it.
-
-    Args:
-        connection: The writer's.
-        message_id: The message.
-        last_visible: Returns the message that then ends the visible path; called once they are restored.
-    """
+def _unhide(connection: sqlite3.Connection, message_id: int) -> None:
+    """Restore a message and all that was deleted with it; raises StorageError if they are erased."""
     if not connection.execute("DELETE FROM deleted_messages WHERE root_id = ?", (message_id,)).rowcount:
         raise StorageError("This message was deleted for good.", "Deleted messages are kept for 30 days.")
-    connection.execute(ACTIVATE, (last_visible(),))

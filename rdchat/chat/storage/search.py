@@ -172,9 +172,8 @@ class SearchReader:
                 chats, total = _newest_chats(connection, conditions, values)
                 return SearchAnswer(query, tuple(map(ChatHit, chats)), total)
             grouped = f"SELECT conversation_id, max(id), count(*) FROM ({messages}) GROUP BY conversation_id"
-            rows = connection.execute(grouped, parameters).fetchall()
             # The newest message with all words, and the number of these, by chat.
-            in_messages = {chat_id: (newest_id, count) for chat_id, newest_id, count in rows}
+            in_messages = {row[0]: row[1:] for row in connection.execute(grouped, parameters)}
             is_part = sum(count for _, count in in_messages.values()) >= _MAX_MESSAGES
             in_titles = {row[0] for row in connection.execute(_TITLES, parameters[:1])}
             # The ids come as JSON: parameters are limited, and a read-only connection may not make a temporary table.

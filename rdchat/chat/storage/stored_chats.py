@@ -342,12 +342,17 @@ def insert_in_steps(connection: sqlite3.Connection, chat: FullChat) -> Generator
     """
     conversation = chat.conversation
     archived_at = conversation.updated_at if conversation.archived else None
-    location = (conversation.folder_id, conversation.pinned_at, archived_at)
-    values = (text_column(conversation.title), conversation.created_at, conversation.updated_at,
-              *options_columns(conversation), *location)  # fmt: skip
-    cursor = connection.execute(_INSERT_CHAT, values)
-    assert cursor.lastrowid is not None
-    chat_id = cursor.lastrowid
+    values = (
+        text_column(conversation.title),
+        conversation.created_at,
+        conversation.updated_at,
+        *options_columns(conversation),
+        conversation.folder_id,
+        conversation.pinned_at,
+        archived_at,
+    )
+    chat_id = connection.execute(_INSERT_CHAT, values).lastrowid
+    assert chat_id is not None
     ids = list[int]()
     yield chat_id
     order = sorted(chat.messages, key=lambda message: message.activated)

@@ -37,9 +37,9 @@ class QuitSignals(QObject):
 
     def __init__(self) -> None:
         super().__init__()
-        numbers = (signal.SIGINT, signal.SIGTERM)
         self._before = {
-            number: signal.signal(number, lambda *_signal: self.quit_requested.emit()) for number in numbers
+            number: signal.signal(number, lambda *_signal: self.quit_requested.emit())
+            for number in (signal.SIGINT, signal.SIGTERM)
         }
         # Python writes the number of each signal into one end at once; the thread reads it at the other.
         woken, self._wakes = socket.socketpair()

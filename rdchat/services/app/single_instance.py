@@ -56,8 +56,10 @@ class SingleInstance(QObject):
             InvalidSettingError: If the request is too long to be sent.
         """
         try:
-            hint = "Check that its disk is writable, or set RDCHAT_DATA_DIR to another folder."
-            with file_errors(f"The folder {self._folder} cannot be created", hint):
+            with file_errors(
+                f"The folder {self._folder} cannot be created",
+                "Check that its disk is writable, or set RDCHAT_DATA_DIR to another folder.",
+            ):
                 self._folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self._folder / "instance.lock")
         except StorageLockedError as error:

@@ -290,7 +290,6 @@ class ChatContext(QObject):
         # Id of the last message when the work began.
         self._path_end: int | None = None
         self._task = BackgroundWork("cut", self)
-        self._plan: CutPlan | None = None
         self._progress = SummaryProgress(0, 0)
         self._request: EngineRequest | None = None
         for another in (chat.opened, self._model.load_started, self._model.unload_started):
@@ -320,9 +319,10 @@ class ChatContext(QObject):
         if use.tokens is not None and use.tokens <= use.limit - self._reserve:
             return False
         doing = _BY_ITSELF.get(self._chat.values.long_chats)
-        # A summary sends the chat to the model, perhaps on a remote server.
-        may_summarise = doing is Doing.SUMMARISING and self._replies.may_send(self._chat.conversation)
-        return doing is Doing.LEAVING_OUT or may_summarise
+        if doing is Doing.SUMMARISING:
+            # A summary sends the chat to the model, perhaps on a remote server.
+            return self._replies.may_send(self._chat.conversation)
+        return doing is Doing.LEAVING_OUT
 
     @property
     def _reserve(self) -> int:
@@ -370,9 +370,12 @@ class ChatContext(QObject):
         if use is None or not is_calm or self.doing is not Doing.NOTHING or use.typed or not self.wants_room:
             return
         doing = _BY_ITSELF[self._chat.values.long_chats]
-        if not use.answered:
-            self.is_awaited = not use.fits
-        if self.is_awaited or (use.answered and doing is Doing.SUMMARISING and not machine.on_battery()):
+        if use.answered:
+            begins = doing is Doing.SUMMARISING and not machine.on_battery()
+        else:
+            begins = not use.fits
+            self.is_awaited = begins
+        if begins:
             self._start(doing, by_itself=True)
 
     def _start(self, doing: Doing, question: WaitingMessage | None = None, *, by_itself: bool = False) -> None:
@@ -387,28 +390,26 @@ class ChatContext(QObject):
         spare = info.context_length // _SPARE_SHARE if by_itself else 0
         budget = Budget(info.context_length, self._reserve, spare, self._may_think(info))
         prompt = self._chat.prompt(question)
-        replies = self._replies
-        count = replies.counter(self._chat.conversation)
         answered = self.meter.use is not None and self.meter.use.answered
         # Only a command of the person may cut the last turn, and only a turn with another question behind it is cut.
         if answered and not (by_itself or prompt.asks):
             prompt = replace(prompt, typed=_NEXT)
+        replies = self._replies
+        count = replies.counter(self._chat.conversation)
 
-        def plan(job: Job[CutPlan | None]) -> CutPlan | None:
+        def work(job: Job[CutPlan | None]) -> CutPlan | None:
             complete = replies.complete(prompt, count, job.check_cancelled)
             planner = CutPlanner(prompt, complete, budget, count, replies.file_text)
-            if not by_itself:
-                return cut(planner)
-            # First what loses least: shorter results of earlier turns, then the cut, then shorter results of this turn.
-            return planner.shortened() or cut(planner) or planner.shortened(in_last_turn=True)
-
-        def cut(planner: CutPlanner) -> CutPlan | None:
-            if doing is Doing.LEAVING_OUT:
-                return planner.without_oldest()
-            return planner.with_summary(to_end=doing is Doing.STARTING_ANEW)
+            # By itself, what loses least comes first: results of earlier turns, the cut, results of the last turn.
+            plan = planner.shortened() if by_itself else None
+            if plan is None and doing is Doing.LEAVING_OUT:
+                plan = planner.without_oldest()
+            elif plan is None:
+                plan = planner.with_summary(to_end=doing is Doing.STARTING_ANEW)
+            return planner.shortened(in_last_turn=True) if plan is None and by_itself else plan
 
         self._begin(doing)
-        self._task.replace(plan, self._on_planned, failed=lambda error: self._fail(Notice(error.message, error.hint)))
+        self._task.replace(work, self._on_planned, failed=lambda error: self._fail(Notice(error.message, error.hint)))
 
     def _may_think(self, info: ModelInfo) -> bool:
         """Return whether the model may think before a summary, so that this needs tokens too."""
@@ -432,10 +433,7 @@ class ChatContext(QObject):
     def stop_work(self) -> None:
         """Stop the work as the person asks for it; a question that waits for it is typed again."""
         self._give_back_question()
-        # `cancel_work` forgets it, as for another chat.
-        tried = self._tried
-        self.cancel_work()
-        self._tried = tried
+        self._drop_work()
 
     def _give_back_question(self) -> None:
         """Put questions that wait for the work back into the message field; the work does not begin by itself again."""
@@ -445,14 +443,16 @@ class ChatContext(QObject):
         self._tried = self._chat.path.last_id, self._chat.typed.strip()
 
     def cancel_work(self) -> None:
-        """Cancel the work; the chat stays as it is."""
+        """Cancel the work, and forget what was tried: nothing of a temporary chat stays."""
+        self._tried = None
+        self._drop_work()
+
+    def _drop_work(self) -> None:
+        """Drop the work under way; the chat stays as it is."""
         self._task.drop_jobs()
         if self._request is not None:
             self._request.cancel()
         self._request = None
-        # Nothing of a temporary chat stays.
-        self._plan = None
-        self._tried = None
         self._begin(Doing.NOTHING)
 
     def end_threads(self) -> None:
@@ -483,28 +483,24 @@ class ChatContext(QObject):
         elif not self._replies.may_send(self._chat.conversation):
             self._fail(_NOT_SENT)
         else:
-            self._plan = plan
             self._progress = SummaryProgress(0, len(plan.pieces))
-            self._summarise_next("")
+            self._summarise_next(plan, "")
 
-    def _summarise_next(self, earlier: str) -> None:
+    def _summarise_next(self, plan: CutPlan, earlier: str) -> None:
         """Request the summary of the next piece, given the summary of the pieces before it.
 
         It is a background request: any other request to the engine stops it.
         """
-        assert self._plan is not None, "a summary is planned first"
         # `part` is the number of the last piece, counted from 1, and so the index of the next one.
-        messages = summary_request(self._plan.pieces[self._progress.part], earlier)
+        messages = summary_request(plan.pieces[self._progress.part], earlier)
         choices = self._model.info.thinking if self._model.info else ()
         thinking = ThinkingChoice.OFF if ThinkingChoice.OFF in choices else None
         self._progress = SummaryProgress(self._progress.part + 1, self._progress.parts)
-        on_event = lambda event: self._on_event(request, event)  # noqa: E731
-        request: EngineRequest = self._replies.ask_aside(
-            messages, self._plan.max_tokens, on_event, Mode.AUTO, thinking=thinking
-        )
+        take = lambda event: self._on_event(request, plan, event)  # noqa: E731
+        request: EngineRequest = self._replies.ask_aside(messages, plan.max_tokens, take, Mode.AUTO, thinking=thinking)
         self._request = request
 
-    def _on_event(self, request: EngineRequest, event: EngineEvent) -> None:
+    def _on_event(self, request: EngineRequest, plan: CutPlan, event: EngineEvent) -> None:
         """Take an event of the summary that is being written; a request that was cancelled may still send some."""
         if request is not self._request:
             return
@@ -515,7 +511,7 @@ class ChatContext(QObject):
                 self._show_progress(written=self._progress.written + len(event.tokens))
             case ReplyEnd():
                 self._request = None
-                self._take_summary(event)
+                self._take_summary(plan, event)
             case Failure():
                 self._request = None
                 self._fail(Notice(event.message, event.hint))
@@ -524,27 +520,28 @@ class ChatContext(QObject):
         self._progress = replace(self._progress, **figures)
         self.summary_progressed.emit(self._progress)
 
-    def _take_summary(self, end: ReplyEnd) -> None:
-        """Continue with the next piece, or use the summary of the last one.
-
-        A request that was cancelled, has no summary or was cut off ends the work. One that began by itself, and was
-        cancelled for another request, begins again in a while.
-        """
+    def _take_summary(self, plan: CutPlan, end: ReplyEnd) -> None:
+        """End the work if this is no summary. Otherwise continue with the next piece, or use that of the last one."""
         summary = "" if end.told.unclosed else end.told.answer.strip()
-        if end.finish_reason is FinishReason.CANCELLED:
-            if self._by_itself:
-                # Another request stopped it: it begins again after that.
-                self._begin(Doing.NOTHING)
-                self.calm.start()
-            else:
-                self._fail(_STOPPED)
+        was_cancelled = end.finish_reason is FinishReason.CANCELLED
+        if was_cancelled and self._by_itself:
+            # Another request stopped it: it begins again in a while.
+            self._begin(Doing.NOTHING)
+            self.calm.start()
+        elif was_cancelled:
+            self._fail(_STOPPED)
         elif not summary:
             self._fail(_NO_SUMMARY)
         elif end.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL):
             self._fail(_CUT_OFF)
         elif self._progress.part < self._progress.parts:
-            self._summarise_next(summary)
-        elif self._path_end != self._chat.path.last_id:
+            self._summarise_next(plan, summary)
+        else:
+            self._use_summary(plan, summary)
+
+    def _use_summary(self, plan: CutPlan, summary: str) -> None:
+        """Begin a new chat with the summary of all pieces, or set the cut; a chat that has changed is left alone."""
+        if self._path_end != self._chat.path.last_id:
             self._begin(Doing.NOTHING)
         elif self.doing is Doing.STARTING_ANEW:
             self._begin(Doing.NOTHING)
@@ -552,16 +549,11 @@ class ChatContext(QObject):
             with self._storage.reading():
                 self._go_on_anew(summary)
         else:
-            assert self._plan is not None, "a summary is planned first"
-            cut = replace(self._plan.cut, summary=summary, model=self._writer, written_at=time.time())
-            self._finish(self._plan.message_id, cut)
-
-    @property
-    def _writer(self) -> str:
-        """Name of the model, with that of its server if that is a remote one."""
-        info = self._model.info
-        names = (info.name, info.server) if info else ()
-        return " on ".join(filter(None, names))
+            info = self._model.info
+            # A remote model is named with its server.
+            names = (info.name, info.server) if info else ()
+            cut = replace(plan.cut, summary=summary, model=" on ".join(filter(None, names)), written_at=time.time())
+            self._finish(plan.message_id, cut)
 
     def _go_on_anew(self, summary: str) -> None:
         """Open a chat that begins with the summary, and move the typed or unanswered question to it."""
@@ -594,13 +586,14 @@ class ChatContext(QObject):
 
     def _finish(self, message_id: int, cut: ContextCut) -> None:
         """Set the cut; request the last reply again if it is empty and nothing is typed."""
-        asks = self._chat.typed.strip() or self._chat.files.images
         # The text of the count, not of the message field: it may have been sent since, and wait now.
         self._tried = self._chat.path.last_id, self.meter.use.typed if self.meter.use else ""
         self._begin(Doing.NOTHING)
         self._chat.set_cut(message_id, cut)
         last = self._chat.path[-1]
-        if not asks and last.role is not Role.TOOL and not (last.text.strip() or last.files or last.tool_calls):
+        is_typed = self._chat.typed.strip() or self._chat.files.images
+        is_empty = last.role is not Role.TOOL and not (last.text.strip() or last.files or last.tool_calls)
+        if is_empty and not is_typed:
             self.reply_requested.emit(last.id)
 
     def _unanswered(self) -> tuple[str, list[tuple[AttachedFile, str]]]:

@@ -425,8 +425,7 @@ class OpenChat(QObject):
 
     def at(self, conversation_id: int) -> tuple[Conversation, MessagePath]:
         """Return a chat and its path: the open one's own, which grows. Raises StorageError."""
-        is_open = conversation_id == self.id
-        return (self.conversation, self.path) if is_open else self._read(conversation_id)
+        return (self.conversation, self.path) if conversation_id == self.id else self._read(conversation_id)
 
     def answer_path(
         self,
@@ -448,6 +447,7 @@ class OpenChat(QObject):
         """
         if other is None:
             self.replies.load_model(conversation)
+        # A copy: the path on view may be this one, and grows.
         prompts = path[:]
         last = path[-1]
         reply = self._store.add_message(
@@ -461,16 +461,18 @@ class OpenChat(QObject):
             status=MessageStatus.STREAMING,
         )
         if reply.conversation_id == self.id:
-            # The path on view grows by the reply, or is replaced where the reply belongs to an earlier message.
-            grows = path.ids == self.path.ids
-            if not grows:
-                self.path = path[:]
-            self.path.append(reply)
-            if grows:
-                self.message_added.emit(reply)
-            else:
-                self.path_changed.emit()
+            self._show_reply(reply, prompts)
         self.replies.write_reply(reply, conversation, prompts, other)
+
+    def _show_reply(self, reply: Message, prompts: MessagePath) -> None:
+        """Show a new reply: the path grows by it, or is replaced if the reply belongs to an earlier message of it."""
+        if prompts.ids == self.path.ids:
+            self.path.append(reply)
+            self.message_added.emit(reply)
+        else:
+            self.path = prompts[:]
+            self.path.append(reply)
+            self.path_changed.emit()
 
     def take_back(self, message: WaitingMessage) -> None:
         """Put a waiting message back into the message field of its chat."""

@@ -188,12 +188,13 @@ class ToolCalls(QObject):
         if scope is not None and (tool is None or tool != self.definition(call)):
             self._tools.start_servers(conversation)
             return
-        if (interrupted := waiting[call]) is not None:
+        interrupted = waiting[call]
+        if interrupted is not None:
             self._to_repeat.discard(interrupted.id)
-        if scope is None and interrupted is not None:
-            # It ran once, so no result may say that it did not.
-            self.changed.emit()
-            return
+            if scope is None:
+                # It ran once, so no result may say that it did not.
+                self.changed.emit()
+                return
         if tool is not None and scope is Scope.CHAT:
             self._in_chats.add((self._chat.id, _approval(tool)))
         elif tool is not None and scope is Scope.ALWAYS and _only_reads(tool):
@@ -267,9 +268,9 @@ class ToolCalls(QObject):
         """
         path = self._chat.path
         waiting = dict[ToolCall, Message | None]()
-        for result in map(path.find_message, self._to_repeat):
-            call = call_of(path, result) if result is not None else None
-            if call is not None and result is not None and result.status is MessageStatus.INTERRUPTED:
+        for result in filter(None, map(path.find_message, self._to_repeat)):
+            call = call_of(path, result)
+            if call is not None and result.status is MessageStatus.INTERRUPTED:
                 waiting[call] = result
         return waiting | dict.fromkeys(_waiting(path))
 

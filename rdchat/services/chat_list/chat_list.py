@@ -172,7 +172,7 @@ class ChatList(QObject):
         chat.replies.ended.connect(self._note_reply)
         chat.opened.connect(self._note_opened)
 
-    def open_list(self, last: int | None = None) -> None:
+    def open_list(self, last: int | None) -> None:
         """List the conversations, open the one viewed last, else the newest, and empty the Trash of old items."""
         self.open_latest(last)
         self.order.start_emptying_trash()

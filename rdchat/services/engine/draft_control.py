@@ -107,9 +107,8 @@ class DraftControl(QObject):
         self._asks_again = QTimer(self, singleShot=True, interval=_PREPARING_MS)
         self._asks_again.timeout.connect(self.refresh_options)
         model.engine.idle_worked.connect(self._on_idle_worked)
-        model.load_started.connect(self._forget_options)
-        model.failed.connect(self._forget_options)
-        model.unload_started.connect(self._forget_options)
+        for left in (model.load_started, model.failed, model.unload_started):
+            left.connect(self._forget_options)
         model.loaded.connect(self._on_loaded)
         control.changed.connect(self.read_settings)
 
@@ -225,13 +224,12 @@ class DraftControl(QObject):
         before = self.settings
         if not self.ready or settings == before:
             return
-        all_settings = self.control.values
         model = self._model_name()
-        others = tuple(item for item in all_settings.drafts if item.model != model)
+        others = tuple(item for item in self.control.values.drafts if item.model != model)
         self.last_problem = ""
         if self._own is None:
             drafts = (ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]
-            self.control.change(replace(all_settings, drafts=drafts))
+            self.control.change_values(drafts=drafts)
         else:
             self._own = settings
             self.own_changed.emit(settings)

@@ -66,7 +66,6 @@ class EngineClient(QObject):
     Args:
         engine_factory: Makes the engine; called on the engine thread, on the first request.
         keep_awake: Makes a context that keeps the machine awake; the engine thread enters it to write or to measure.
-        parent: The Qt parent.
 
     Attributes:
         asleep: Whether the model was unloaded because nobody used it. The next request, or `wake`, loads it again.
@@ -88,9 +87,8 @@ class EngineClient(QObject):
         self,
         engine_factory: Callable[[], Engine],
         keep_awake: Callable[[], AbstractContextManager[None]],
-        parent: QObject | None = None,
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self._inbox: deque[EngineRequest | None] = deque()
         self._outbox: Outbox = deque()
         # Events of the delivery that runs.

@@ -31,7 +31,7 @@ _STYLES = (
 def pdf(
     pages: Sequence[str],
     *,
-    encrypt: str = "",
+    encrypt: str | None = None,
     font: bytes = b"/BaseFont /Helvetica",
     catalog: bytes = b"",
     more: Sequence[bytes] = (),
@@ -67,14 +67,14 @@ def pdf(
     written += b"xref\n0 %d\n0000000000 65535 f \n%btrailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (
         len(objects) + 1, table, len(objects) + 1, len(written),
     )  # fmt: skip
-    return _encrypted(written, encrypt) if encrypt else written
+    return written if encrypt is None else _encrypted(written, encrypt)
 
 
 def _encrypted(data: bytes, password: str) -> bytes:
     import pypdf
 
     writer = pypdf.PdfWriter(clone_from=io.BytesIO(data))
-    writer.encrypt(password, algorithm="RC4-128")
+    writer.encrypt(password, "owner", algorithm="AES-256")
     sink = io.BytesIO()
     writer.write(sink)
     return sink.getvalue()

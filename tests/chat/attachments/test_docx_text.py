@@ -23,8 +23,12 @@ WRAPPERS = [
 
 
 def read(body: str, **more: bytes) -> tuple[str, str]:
-    parts = {f"word/{name}.xml": f"<w:{name} {W}>".encode() + part for name, part in more.items()}
-    return docx_text(docx(body, more={name: part + f"</w:{name[5:-4]}>".encode() for name, part in parts.items()}), "a")
+    return docx_text(docx(body, more={f"word/{name}.xml": part for name, part in more.items()}), "a.docx")
+
+
+def part(tag: str, inner: str) -> bytes:
+    """Return a part of the document, with its own root."""
+    return f"<w:{tag} {W}>{inner}</w:{tag}>".encode()
 
 
 def wrapped(inner: str, names: list[str]) -> str:
@@ -38,7 +42,7 @@ NAMES = st.lists(st.sampled_from(WRAPPERS), max_size=5)
 
 
 @given(NAMES, NAMES, st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_element_takes_its_words_away(around: list[str], within: list[str], in_table: bool) -> None:
     body = wrapped(f"<w:p><w:r><w:t>before</w:t></w:r>{wrapped(RUN, within)}</w:p>", around)
     if in_table:
@@ -73,6 +77,7 @@ def field(chosen: str) -> str:
          "a\nb c\nd"),
         ("<mc:AlternateContent><mc:Choice><w:t>new</w:t></mc:Choice><mc:Fallback><w:t>old</w:t></mc:Fallback></mc:Alte"
          "rnateContent>", "new"),
+        ("<mc:AlternateContent><mc:Choice><x:a><w:t>new</w:t></x:a></mc:Choice></mc:AlternateContent>", "new"),
         ("<mc:AlternateContent><mc:Choice/><mc:Fallback><w:t>old</w:t></mc:Fallback></mc:AlternateContent>", "old"),
         (field("<w:result w:val='1'/>"), "b"),
         (field("<w:default w:val='1'/>"), "b"),
@@ -106,11 +111,11 @@ OUTLINE = (
     f'<w:abstractNum w:abstractNumId="1">{level(0, "decimal", "%1.", 3)}</w:abstractNum>'
     + use(1, 0) + use(2, 1) + use(3, 0, '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="7"/></w:lvlOverride>')
     + use(4, 0, f'<w:lvlOverride w:ilvl="0">{level(0, "decimal", "§ %1")}</w:lvlOverride>') + use(5, 9)
-).encode()  # fmt: skip
+)  # fmt: skip
 STYLES = (
-    b'<w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/><w:basedOn w:val="Base"/></w:style>'
-    b'<w:style w:type="paragraph" w:styleId="Base"><w:basedOn w:val="Heading1"/><w:pPr><w:numPr><w:numId w:val="1"/>'
-    b"</w:numPr></w:pPr></w:style>"
+    '<w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/><w:basedOn w:val="Base"/></w:style>'
+    '<w:style w:type="paragraph" w:styleId="Base"><w:basedOn w:val="Heading1"/><w:pPr><w:numPr><w:numId w:val="1"/>'
+    "</w:numPr></w:pPr></w:style>"
 )
 UNSURE = "Some numbers of its lists may not be as Word shows them."
 
@@ -133,7 +138,7 @@ UNSURE = "Some numbers of its lists may not be as Word shows them."
     ],
 )  # fmt: skip
 def test_lists_have_the_numbers_that_word_shows(body: str, lines: list[str], note: str) -> None:
-    text, said = read(body, numbering=OUTLINE, styles=STYLES)
+    text, said = read(body, numbering=part("numbering", OUTLINE), styles=part("styles", STYLES))
     assert [line.lstrip(" -") for line in text.split("\n") if line] == lines
     assert said == note
 
@@ -152,10 +157,6 @@ def test_words_of_charts_and_names_of_inner_files() -> None:
 
 
 MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
-
-
-def read_raw(body: str, **more: bytes) -> tuple[str, str]:
-    return docx_text(docx(body, more={f"word/{name}.xml": part for name, part in more.items()}), "a.docx")
 
 
 def mr(text: str) -> str:
@@ -185,45 +186,37 @@ def mr(text: str) -> str:
 )  # fmt: skip
 def test_an_equation_is_read_as_tex(math: str, tex: str) -> None:
     equation = f"<m:oMath {MATH}>{math}</m:oMath>"
-    assert read_raw(f"<w:p><w:r><w:t>is</w:t></w:r>{equation}</w:p>") == (f"is${tex}$", "")
-    assert read_raw(f"<w:p><m:oMathPara {MATH}>{equation}</m:oMathPara></w:p>") == (f"$${tex}$$", "")
+    assert read(f"<w:p><w:r><w:t>is</w:t></w:r>{equation}</w:p>") == (f"is${tex}$", "")
+    assert read(f"<w:p><m:oMathPara {MATH}>{equation}</m:oMathPara></w:p>") == (f"$${tex}$$", "")
 
 
 def test_a_deeply_nested_equation_takes_no_longer_than_its_length() -> None:
     """Reading the inner parts twice at each level would take 2^200 steps."""
     math = "<m:f><m:num>" * 200 + mr("x") + "</m:num></m:f>" * 200
-    assert "x" in read_raw(f"<w:p><m:oMath {MATH}>{math}</m:oMath></w:p>")[0]
+    assert "x" in read(f"<w:p><m:oMath {MATH}>{math}</m:oMath></w:p>")[0]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        '<w:del w:id="1"><w:r><w:delText>old</w:delText></w:r></w:del>',
-        '<w:del w:id="1"><w:r><w:rPr><w:i/></w:rPr><w:delText>old</w:delText></w:r></w:del>',
-    ],
-)
-def test_deleted_text_is_struck_and_noted(change: str) -> None:
-    text, note = read_raw(f'<w:p>{change}<w:ins w:id="2"><w:r><w:t>new</w:t></w:r></w:ins></w:p>')
+def test_deleted_text_is_struck_and_noted() -> None:
+    change = '<w:del w:id="1"><w:r><w:rPr><w:i/></w:rPr><w:delText>old</w:delText></w:r></w:del>'
+    text, note = read(f'<w:p>{change}<w:ins w:id="2"><w:r><w:t>new</w:t></w:r></w:ins></w:p>')
     assert text.replace("*", "") == "~~old~~new"
     assert "tracked changes" in note
 
 
 def test_a_deleted_row_and_the_place_from_which_text_was_moved() -> None:
     row = f'<w:tbl><w:tr><w:trPr><w:del w:id="1"/></w:trPr><w:tc>{paragraph("gone")}</w:tc></w:tr></w:tbl>'
-    text, note = read_raw(
-        row + '<w:p><w:moveFrom w:id="2"><w:r><w:t>twice</w:t></w:r></w:moveFrom></w:p>' + paragraph("x")
-    )
+    text, note = read(row + '<w:p><w:moveFrom w:id="2"><w:r><w:t>twice</w:t></w:r></w:moveFrom></w:p>' + paragraph("x"))
     assert "gone" in text
     assert "twice" not in text
     assert "tracked changes" in note
 
 
 def test_headers_and_footers_are_read_once() -> None:
-    def part(tag: str, text: str) -> bytes:
-        return f"<w:{tag} {W}>{paragraph(text)}</w:{tag}>".encode()
-
-    text, _ = read_raw(
-        paragraph("Body"), header1=part("hdr", "Secret"), header2=part("hdr", "Secret"), footer1=part("ftr", "Page 1"),
+    text, _ = read(
+        paragraph("Body"),
+        header1=part("hdr", paragraph("Secret")),
+        header2=part("hdr", paragraph("Secret")),
+        footer1=part("ftr", paragraph("Page 1")),
     )  # fmt: skip
     assert text == "Header: Secret\n\nBody\n\nFooter: Page 1"
 
@@ -235,16 +228,7 @@ def test_struck_raised_and_lowered_text_of_word() -> None:
     up = '<w:vertAlign w:val="superscript"/>'
     down = '<w:vertAlign w:val="subscript"/>'
     body = run("10") + run("-6", up) + run(" x") + run("max", down) + run("a", "<w:strike/>") + run("b", "<w:dstrike/>")
-    assert read_raw(f"<w:p>{body}</w:p>")[0].replace("~~~~", "") == "10⁻⁶ x_{max}~~ab~~"
-
-
-def test_a_text_box_without_a_fallback_is_read() -> None:
-    box = f"<w:txbxContent>{paragraph('In the box')}</w:txbxContent>"
-    spaces = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006" xmlns:x="x"'
-    body = (
-        f"<w:p><w:r><mc:AlternateContent {spaces}><mc:Choice><x:a>{box}</x:a></mc:Choice></mc:AlternateContent></w:r>"
-    )
-    assert "In the box" in read_raw(body + "</w:p>")[0]
+    assert read(f"<w:p>{body}</w:p>")[0].replace("~~~~", "") == "10⁻⁶ x_{max}~~ab~~"
 
 
 def test_cells_merged_in_word_keep_the_others_in_their_columns() -> None:
@@ -255,5 +239,5 @@ def test_cells_merged_in_word_keep_the_others_in_their_columns() -> None:
         cell("Tall", '<w:vMerge w:val="restart"/>') + cell("Wide", '<w:gridSpan w:val="2"/>') + cell("C"),
         cell("", "<w:vMerge/>") + cell("1") + cell("2") + cell("3"),
     ]
-    text, _ = read_raw(f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in rows)}</w:tbl>")
+    text, _ = read(f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in rows)}</w:tbl>")
     assert text == "| Tall | Wide |  | C |\n| --- | --- | --- | --- |\n|  | 1 | 2 | 3 |"

@@ -180,13 +180,9 @@ def field(kind: str, **more: object) -> dict[str, object]:
     ],
 )
 def test_what_was_typed_into_a_pdf_is_read(annotation: dict[str, object], line: str) -> None:
-    (text,), _ = pdf_texts(form(annotation), "a.pdf", lambda _share: None)
+    (text,), _ = read(form(annotation))
     assert text == (f"Text\n\n{line}" if line else "Text")
 
 
 def test_an_aes_pdf_with_an_empty_password_is_read() -> None:
-    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf(["Plain"])))
-    writer.encrypt("", "owner", algorithm="AES-256")
-    sink = io.BytesIO()
-    writer.write(sink)
-    assert pdf_texts(sink.getvalue(), "a.pdf", lambda _share: None)[0] == ["Plain"]
+    assert read(pdf(["Plain"], encrypt=""))[0] == ["Plain"]

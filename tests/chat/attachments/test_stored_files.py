@@ -19,7 +19,7 @@ from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.attachments.stored_files import ask, erase_all, export, imported
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.chat.transfer import tasks
-from tests.stores import connect_by_hand
+from tests.stores import change_by_hand
 
 TEXT = "[page 1]\nThe price of apples is 3."
 ADD = """
@@ -45,9 +45,8 @@ def some_file(name: str = "Prices 2024.pdf", text: str = TEXT, taken: str = "") 
     return attached(ReadFile(name, FileKind.PDF, (), "Page 2 has no text, perhaps pictures."), text, taken), text
 
 
-def texts_in(path: Path) -> list[str]:
-    with closing(connect_by_hand(path)) as connection:
-        return [row[0] for row in connection.execute("SELECT text FROM file_texts ORDER BY text")]
+def texts_in(store: ConversationStore) -> list[str]:
+    return [row[0] for row in store.rows("SELECT text FROM file_texts ORDER BY text")]
 
 
 def test_a_message_has_its_files_in_their_order(open_store: OpenStore) -> None:
@@ -80,14 +79,14 @@ def test_a_text_is_stored_once_and_goes_with_the_last_message_that_has_it(store:
     files = [(file, store.file_text(file)) for file in second.files]
     edited = store.add_message(second.conversation_id, None, Role.USER, "And pears?", files=files)
     assert edited.files == second.files
-    assert texts_in(store.path) == sorted(["", TEXT, "other"])
+    assert texts_in(store) == sorted(["", TEXT, "other"])
     erase_all(store, [second.conversation_id])
-    assert texts_in(store.path) == ["", TEXT]
+    assert texts_in(store) == ["", TEXT]
     text, photo = store.message(first.id).files
     assert store.file_text(text) == TEXT
     assert told(store, [photo]) == [("a.png", PHOTO)]
     erase_all(store, [first.conversation_id])
-    assert texts_in(store.path) == images_in(store.path) == []
+    assert texts_in(store) == images_in(store) == []
 
 
 @pytest.mark.parametrize("words", ["prices", "2024", "Pric", "prices 2024.pdf", "価格"])
@@ -117,13 +116,12 @@ def test_a_row_that_was_tampered_with_is_read_as_far_as_it_goes(open_store: Open
     store = open_store()
     asked = ask(store, some_file())
     store.close()
-    with closing(connect_by_hand(database)) as connection:
-        connection.execute(
-            "UPDATE message_files SET name = ?, kind = 'hologram', characters = -1", ("\u202e\n" + "x" * 3_000_000,)
-        )
-        connection.execute("PRAGMA foreign_keys = OFF")
-        connection.execute("DELETE FROM file_texts")
-        connection.commit()
+    change_by_hand(
+        database,
+        "UPDATE message_files SET name = char(8238, 10) || hex(zeroblob(1500000)), kind = 'hologram', characters = -1",
+        "PRAGMA foreign_keys = OFF",
+        "DELETE FROM file_texts",
+    )
     store = open_store()
     (file,) = store.messages(asked.conversation_id)[0].files
     assert (file.kind, file.characters, len(file.name), file.name.isprintable()) == (FileKind.TEXT, 0, 120, True)
@@ -135,12 +133,11 @@ def test_a_text_is_whole_again_where_an_old_import_put_an_image(open_store: Open
     file, text = some_file()
     ask(store, some_file(text="another text"))
     store.close()
-    with closing(connect_by_hand(database)) as connection:
-        connection.execute("INSERT INTO file_texts (digest, text) VALUES (?, '')", (file.digest,))
-        connection.execute(
-            "INSERT INTO file_images (digest, width, height, data) VALUES (?, 0, 0, ?)", (file.digest, text.encode())
-        )
-        connection.commit()
+    change_by_hand(
+        database,
+        f"INSERT INTO file_texts (digest, text) VALUES ('{file.digest}', '')",
+        f"INSERT INTO file_images (digest, width, height, data) VALUES ('{file.digest}', 0, 0, CAST('{text}' AS BLOB))",
+    )
     store = open_store()
     ask(store, (file, text))
     assert store.file_text(file) == text
@@ -177,7 +174,7 @@ def test_a_deleted_message_is_not_found_by_its_file_nor_exported(store: Conversa
     assert not reader.messages_with(first.conversation_id, "prices").ids
     export(store, tmp_path / "all.json", "json", [first.conversation_id])
     assert "Prices" not in (tmp_path / "all.json").read_text()
-    assert texts_in(store.path) == [TEXT]
+    assert texts_in(store) == [TEXT]
     store.message_trash.restore(deleted)
     assert len(reader.search_chats(SearchQuery("prices")).hits) == 1
 
@@ -186,9 +183,8 @@ PHOTO = b"\x89PNG" + bytes(range(256)) * 40
 IMAGES = st.lists(st.binary(max_size=300).map(b"\x89PNG\r\n\x1a\n\0".__add__), min_size=1, max_size=4)
 
 
-def images_in(path: Path) -> list[bytes]:
-    with closing(connect_by_hand(path)) as connection:
-        return sorted(row[0] for row in connection.execute("SELECT data FROM file_images"))
+def images_in(store: ConversationStore) -> list[bytes]:
+    return sorted(row[0] for row in store.rows("SELECT data FROM file_images"))
 
 
 def told(store: ConversationStore, files: Sequence[AttachedFile]) -> list[tuple[str, bytes]]:
@@ -210,10 +206,10 @@ def test_copies_undone_deletions_exports_and_backups_keep_the_bytes(images: list
             expected = told(store, asked.files)
             assert expected == [(file.name, data) for (file, _), data in zip(given_files, images, strict=True)]
             assert list(asked.files) == [file for file, _ in given_files]
-            assert images_in(database) == sorted(set(images))
+            assert images_in(store) == sorted(set(images))
             copy = store.organiser.copy(asked.conversation_id, "Copy").result()
             assert told(store, store.messages(copy)[0].files) == expected
-            assert images_in(database) == sorted(set(images))
+            assert images_in(store) == sorted(set(images))
             store.message_trash.restore(store.message_trash.delete(asked.id))
             store.delete_conversation(copy)
             store.restore_conversation(copy)
@@ -221,7 +217,7 @@ def test_copies_undone_deletions_exports_and_backups_keep_the_bytes(images: list
             export(store, Path(name) / "out.json", "json", [copy])
             tasks.back_up(database, Path(name) / "none.json", Path(name) / "all.backup")
             erase_all(store, [asked.conversation_id, copy])
-            assert images_in(database) == []
+            assert images_in(store) == []
             assert not list(database.with_name("conversations.db-images").glob("*"))
             (chat,) = imported(store, Path(name) / "out.json").chats
             assert told(store, store.messages(chat)[0].files) == expected
@@ -252,11 +248,10 @@ def test_a_digest_that_was_made_by_hand_names_no_other_file(open_store: OpenStor
     store = open_store()
     asked = ask(store, image_file(PHOTO, "a.png"))
     store.close()
-    with closing(connect_by_hand(database)) as connection:
-        connection.execute("PRAGMA foreign_keys = OFF")
-        for table in ("file_images", "message_files", "file_texts"):
-            connection.execute(f"UPDATE {table} SET digest = '../../../outside'")
-        connection.commit()
+    tables = ("file_images", "message_files", "file_texts")
+    change_by_hand(
+        database, "PRAGMA foreign_keys = OFF", *(f"UPDATE {each} SET digest = '../../../outside'" for each in tables)
+    )
     store = open_store()
     path = store.image_path(store.message(asked.id).files[0])
     assert (path.read_bytes(), path.parent.parent) == (PHOTO, database.parent)
@@ -266,10 +261,8 @@ def test_an_image_of_a_tool_from_before_version_6_is_read(open_store: OpenStore,
     store = open_store()
     asked = ask(store, image_file(PHOTO, "a.png"))
     store.close()
-    with closing(connect_by_hand(database)) as connection:
-        connection.execute("UPDATE file_texts SET text = ?", (base64.b64encode(PHOTO).decode(),))
-        connection.execute("DELETE FROM file_images")
-        connection.commit()
+    text = base64.b64encode(PHOTO).decode()
+    change_by_hand(database, f"UPDATE file_texts SET text = '{text}'", "DELETE FROM file_images")
     store = open_store()
     assert told(store, store.message(asked.id).files) == [("a.png", PHOTO)]
     copy = store.organiser.copy(asked.conversation_id, "Copy").result()

@@ -123,9 +123,7 @@ def test_the_log_of_a_file_put_in_the_place_of_ours_stays_with_it(
         assert read.execute("SELECT name FROM recipes").fetchall() == [("soup",)]
 
 
-def test_nothing_counts_as_stored_while_the_file_cannot_be_written_again(
-    database: Path, disk: SmallDisk, told: list[Notice]
-) -> None:
+def test_nothing_counts_as_stored_while_the_file_cannot_be_written_again(disk: SmallDisk, told: list[Notice]) -> None:
     path = disk.folder / "conversations.db"
     with closing(ConversationStore(path)) as store:
         store.on_notice = told.append

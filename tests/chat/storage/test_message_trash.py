@@ -21,6 +21,7 @@ class Tree:
 
     def __init__(self, store: ConversationStore) -> None:
         self.store = store
+        self.trash = store.message_trash
         self.chat = store.create_conversation("Soup")
         self.question = store.add_message(self.chat.id, None, PERSON, "How do I cook soup?")
         self.replies = [
@@ -41,7 +42,7 @@ def tree(store: ConversationStore) -> Tree:
 
 
 def test_a_message_goes_with_all_below_it_and_what_was_shown_last_beside_it_is_shown(tree: Tree) -> None:
-    deleted = tree.store.message_trash.delete(tree.replies[1].id)
+    deleted = tree.trash.delete(tree.replies[1].id)
     assert deleted.count == 3
     assert tree.texts == ["How do I cook soup?", "Boil no."]
     shown = tree.store.messages(tree.chat.id)[-1]
@@ -51,28 +52,28 @@ def test_a_message_goes_with_all_below_it_and_what_was_shown_last_beside_it_is_s
 
 def test_a_message_is_deleted_once_and_undoing_shows_what_was_shown(tree: Tree) -> None:
     before = tree.texts
-    deleted = tree.store.message_trash.delete(tree.replies[1].id)
+    deleted = tree.trash.delete(tree.replies[1].id)
     with pytest.raises(StorageError):
-        tree.store.message_trash.delete(tree.replies[1].id)
-    tree.store.message_trash.restore(deleted)
+        tree.trash.delete(tree.replies[1].id)
+    tree.trash.restore(deleted)
     assert tree.texts == before
     with pytest.raises(StorageError):
-        tree.store.message_trash.restore(deleted)
+        tree.trash.restore(deleted)
 
 
 def test_what_was_deleted_before_stays_deleted_when_more_is_undone(tree: Tree) -> None:
-    inner = tree.store.message_trash.delete(tree.end.id)
-    outer = tree.store.message_trash.delete(tree.replies[1].id)
-    tree.store.message_trash.restore(outer)
+    inner = tree.trash.delete(tree.end.id)
+    outer = tree.trash.delete(tree.replies[1].id)
+    tree.trash.restore(outer)
     assert tree.texts[-1] == "How long?"
-    tree.store.message_trash.restore(inner)
+    tree.trash.restore(inner)
     assert tree.texts[-1] == "An hour of simmering."
 
 
 def test_without_an_alternative_what_stands_before_is_shown(tree: Tree) -> None:
-    tree.store.message_trash.delete(tree.end.id)
+    tree.trash.delete(tree.end.id)
     assert tree.texts[-1] == "How long?"
-    tree.store.message_trash.delete(tree.question.id)
+    tree.trash.delete(tree.question.id)
     assert tree.texts == []
     tree.store.add_message(tree.chat.id, None, PERSON, "Another question")
     assert tree.texts == ["Another question"]
@@ -91,8 +92,8 @@ def test_without_an_alternative_no_other_branch_is_shown_though_it_was_shown_lat
 
 
 def test_the_last_deleted_one_is_brought_back_also_later(tree: Tree, open_store: OpenStore) -> None:
-    tree.store.message_trash.delete(tree.replies[0].id)
-    tree.store.message_trash.delete(tree.more.id)
+    tree.trash.delete(tree.replies[0].id)
+    tree.trash.delete(tree.more.id)
     tree.store.close()
     store = open_store()
     assert store.message_trash.restore_last(tree.chat.id) == tree.more.id
@@ -104,14 +105,14 @@ def test_the_last_deleted_one_is_brought_back_also_later(tree: Tree, open_store:
 
 def test_deleted_messages_are_not_found_copied_or_asked_again(tree: Tree) -> None:
     reader = SearchReader(tree.store.path)
-    tree.store.message_trash.delete(tree.replies[1].id)
+    tree.trash.delete(tree.replies[1].id)
     assert tree.store.conversations("simmering") == []
     assert reader.search_chats(SearchQuery("simmering")).hits == ()
     assert reader.messages_with(tree.chat.id, "simmering").ids == ()
     copy_id = tree.store.organiser.copy(tree.chat.id, "Copy").result()
-    assert tree.store.message_trash.last(copy_id) is None
+    assert tree.trash.last(copy_id) is None
     assert [each.siblings for each in tree.store.messages(copy_id)] == [1, 2]
-    tree.store.message_trash.delete(tree.question.id)
+    tree.trash.delete(tree.question.id)
     tree.store.delete_conversation(copy_id)
     with pytest.raises(StorageError):
         first_questions(tree.store.path)
@@ -165,11 +166,11 @@ def test_a_branch_has_the_path_and_the_cuts_that_leave_something_to_be_told(tree
 
 
 def test_a_branch_ends_with_its_message_whatever_was_shown_last(tree: Tree) -> None:
-    deleted = tree.store.message_trash.delete(tree.end.id)  # the prompt before it is shown last by that
-    tree.store.message_trash.restore(deleted)
+    deleted = tree.trash.delete(tree.end.id)  # the prompt before it is shown last by that
+    tree.trash.restore(deleted)
     branch = tree.store.organiser.copy(tree.chat.id, "Branch", tree.more.id).result()
     assert tree.store.messages(branch)[-1].text == "How long?"
-    tree.store.message_trash.delete(tree.more.id)
+    tree.trash.delete(tree.more.id)
     branch = tree.store.organiser.copy(tree.chat.id, "Branch 2", tree.replies[0].id).result()
     assert tree.store.messages(branch)[-1].text == "Boil it."
 
@@ -189,4 +190,4 @@ def test_all_of_a_long_path_is_deleted(tree: Tree) -> None:
     parent = tree.end.id
     for number in range(100):
         parent = tree.store.add_message(tree.chat.id, parent, (PERSON, MODEL)[number % 2], str(number)).id
-    assert tree.store.message_trash.delete(tree.more.id).count == 102
+    assert tree.trash.delete(tree.more.id).count == 102

@@ -75,7 +75,7 @@ def test_random_edits_and_steps_agree_with_a_tree_of_pointers(open_store: OpenSt
             assert [(m.id, m.sibling, m.siblings) for m in store.messages(chat_id)] == oracle.path()
 
     check()
-    for _ in range(150):
+    for _ in range(80):
         chat_id, oracle = choose.choice(chats)
         ids = list(oracle.nodes)
         if ids and choose.random() < 0.4:

@@ -12,7 +12,7 @@ from rdchat.chat.storage.file_check import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
-from tests.stores import assert_set_aside, connect_by_hand
+from tests.stores import assert_set_aside, change_by_hand, connect_by_hand
 from tests.time_limits import at_most
 
 ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
@@ -25,12 +25,6 @@ def filled(database: Path) -> Path:
         prompt = store.add_message(chat.id, None, Role.USER, "question")
         store.add_message(chat.id, prompt.id, Role.ASSISTANT, "answer")
     return database
-
-
-def change(database: Path, *statements: str) -> None:
-    with closing(connect_by_hand(database, autocommit=True)) as by_hand:
-        for statement in statements:
-            by_hand.execute(statement)
 
 
 HOSTILE: dict[str, Sequence[str]] = {
@@ -59,6 +53,15 @@ HOSTILE: dict[str, Sequence[str]] = {
     "a reply under way of 100 MB": [
         "UPDATE messages SET status = 'streaming', text = hex(zeroblob(50000000)) WHERE id = 2"
     ],
+    "a statement that is no SQL": [
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET sql = 'CREATE TABLE messages (' WHERE name = 'messages'",
+    ],
+    "two tables on the same pages": [
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'titles_index_data')"
+        " WHERE name = 'messages_index_data'",
+    ],
     "a search index of another format": ["UPDATE messages_index_config SET v = 99 WHERE k = 'version'"],
 }
 
@@ -68,22 +71,13 @@ HOSTILE: dict[str, Sequence[str]] = {
     [pytest.param(each, marks=pytest.mark.slow if "MB" in name else (), id=name) for name, each in HOSTILE.items()],
 )
 def test_a_schema_that_no_version_made_is_set_aside_before_it_is_run(filled: Path, statements: Sequence[str]) -> None:
-    change(filled, *statements)
-    assert_set_aside(filled)
-
-
-def test_statements_that_are_no_sql_are_set_aside(filled: Path) -> None:
-    change(
-        filled,
-        "PRAGMA writable_schema = ON",
-        "UPDATE sqlite_schema SET sql = 'CREATE TABLE messages (' WHERE name = 'messages'",
-    )
+    change_by_hand(filled, *statements)
     assert_set_aside(filled)
 
 
 def spoil_a_statement(database: Path) -> None:
     """Flip bits in a statement of the schema: SQLite quotes it in its error, which then is no UTF-8."""
-    change(database, "PRAGMA wal_checkpoint(TRUNCATE)")
+    change_by_hand(database, "PRAGMA wal_checkpoint(TRUNCATE)")
     content = database.read_bytes()
     spoilt = content.replace(b"CREATE INDEX messages_by_model", b"CREAT\xc5 INDEX messages_by_model")
     assert spoilt != content
@@ -98,33 +92,23 @@ def test_a_statement_that_is_no_text_is_set_aside(filled: Path) -> None:
     assert_set_aside(filled)
 
 
-def test_two_tables_on_the_same_pages_are_set_aside(filled: Path) -> None:
-    change(
-        filled,
-        "PRAGMA writable_schema = ON",
-        "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'titles_index_data')"
-        " WHERE name = 'messages_index_data'",
-    )
-    assert_set_aside(filled)
-
-
 def test_our_mark_on_an_empty_file_is_a_new_database(database: Path) -> None:
     database.parent.mkdir()
-    change(database, f"PRAGMA application_id = {APPLICATION_ID}")
+    change_by_hand(database, f"PRAGMA application_id = {APPLICATION_ID}")
     with closing(ConversationStore(database)) as store:
         assert store.notice is None
         store.create_conversation()
 
 
 def test_statistics_that_another_program_made_change_nothing(filled: Path) -> None:
-    change(filled, "ANALYZE")
+    change_by_hand(filled, "ANALYZE")
     with closing(ConversationStore(filled)) as store:
         assert store.notice is None
 
 
 @pytest.mark.slow
 def test_a_text_of_100_mb_is_refused_in_plain_words_and_the_other_chats_open(filled: Path) -> None:
-    change(filled, "UPDATE messages SET text = hex(zeroblob(50000000)) WHERE id = 2")
+    change_by_hand(filled, "UPDATE messages SET text = hex(zeroblob(50000000)) WHERE id = 2")
     with closing(ConversationStore(filled)) as store:
         (chat,) = store.conversations()
         with pytest.raises(StorageError, match="too long: rdchat reads up to 64 MB"):
@@ -154,7 +138,7 @@ def test_a_pipe_or_a_link_to_an_endless_device_is_refused(database: Path) -> Non
 )
 def test_a_search_index_that_does_not_fit_the_chats_is_made_anew(filled: Path, statement: str) -> None:
     """With it no message could be added, and a chat deleted in it kept the store from opening for ever."""
-    change(filled, statement)
+    change_by_hand(filled, statement)
     with closing(ConversationStore(filled)) as store:
         assert store.notice is None
         (chat,) = store.conversations()

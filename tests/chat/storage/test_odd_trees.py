@@ -11,7 +11,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore
-from tests.stores import connect_by_hand
+from tests.stores import change_by_hand, connect_by_hand
 
 type MakeChat = Callable[..., int]
 
@@ -29,11 +29,12 @@ def make_chat(database: Path) -> MakeChat:
     def make(parents: dict[int, int | None], **columns: object) -> int:
         with closing(ConversationStore(database)) as store:
             chat_id = store.create_conversation("made by hand").id
-        row = {"role": "user", "status": "complete", "created_at": 1.0, "finish_reason": None} | columns
+        row = {"role": "user", "status": "complete", "created_at": 1.0} | columns
+        marks = ", ?" * len(row)
         with closing(connect_by_hand(database)) as by_hand, by_hand:
             by_hand.executemany(
-                "INSERT INTO messages (id, conversation_id, parent_id, activated, text, role, status, created_at,"
-                " finish_reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO messages (id, conversation_id, parent_id, activated, text, {', '.join(row)})"
+                f" VALUES (?, ?, ?, ?, ?{marks})",
                 [
                     (number, chat_id, parent, place, f"m{number}", *row.values())
                     for place, (number, parent) in enumerate(parents.items())
@@ -96,8 +97,7 @@ def test_a_deleted_chat_with_a_stray_message_does_not_keep_the_store_from_openin
 ) -> None:
     first = make_chat({1: None})
     second = make_chat({2: 1})
-    with closing(connect_by_hand(database)) as by_hand, by_hand:
-        by_hand.execute("UPDATE conversations SET deleted_at = 1 WHERE id = ?", (first,))
+    change_by_hand(database, f"UPDATE conversations SET deleted_at = 1 WHERE id = {first}")
     assert texts(open_store().messages(second)) == ["m2"]
 
 
@@ -106,8 +106,7 @@ def test_a_cycle_that_another_program_makes_while_the_store_is_open_ends_too(
 ) -> None:
     chat_id = make_chat({1: None, 2: 1, 3: 2})
     store = open_store()
-    with closing(connect_by_hand(database)) as by_hand, by_hand:
-        by_hand.execute("UPDATE messages SET parent_id = 3 WHERE id = 1")
+    change_by_hand(database, "UPDATE messages SET parent_id = 3 WHERE id = 1")
     assert texts(store.messages(chat_id)) == ["m1", "m2", "m3"]
     assert sorted(texts(store.select_sibling(2, 1))) == ["m1", "m2", "m3"]
 
@@ -144,8 +143,7 @@ def test_of_a_title_of_megabytes_the_beginning_is_shown(
 ) -> None:
     """Laying it out held the window for four seconds."""
     chat_id = make_chat({1: None})
-    with closing(connect_by_hand(database)) as by_hand, by_hand:
-        by_hand.execute("UPDATE conversations SET title = hex(zeroblob(5000000))")
+    change_by_hand(database, "UPDATE conversations SET title = hex(zeroblob(5000000))")
     assert open_store().conversation(chat_id).title == "0" * 1000
 
 
@@ -154,8 +152,9 @@ def test_dates_that_no_calendar_has_are_unknown_and_come_last(
     open_store: OpenStore, make_chat: MakeChat, database: Path, date: float
 ) -> None:
     chat_id = make_chat({1: None}, created_at=date)
-    with closing(connect_by_hand(database)) as by_hand, by_hand:
-        by_hand.execute("UPDATE conversations SET created_at = ?, updated_at = ?", (date, date))
+    change_by_hand(
+        database, "UPDATE conversations SET (created_at, updated_at) = (SELECT created_at, created_at FROM messages)"
+    )
     store = open_store()
     known = store.create_conversation("known")
     assert [chat.id for chat in store.conversations()] == [known.id, chat_id]
@@ -172,10 +171,8 @@ def test_dates_that_no_calendar_has_are_unknown_and_come_last(
 def test_counters_that_are_none_do_not_keep_a_chat_from_opening(
     open_store: OpenStore, make_chat: MakeChat, database: Path, statistics: str
 ) -> None:
-    chat_id = make_chat({1: None})
-    with closing(connect_by_hand(database)) as by_hand, by_hand:
-        by_hand.execute("UPDATE messages SET statistics = ?, drafting = ?", (statistics, statistics))
-        by_hand.execute("UPDATE conversations SET sampling = ?", (statistics,))
+    chat_id = make_chat({1: None}, statistics=statistics, drafting=statistics)
+    change_by_hand(database, "UPDATE conversations SET sampling = (SELECT statistics FROM messages)")
     store = open_store()
     (message,) = store.messages(chat_id)
     if message.statistics is not None:

@@ -101,7 +101,7 @@ ODD += ["+", "a\0b", ";", "--", "?", "\\", "\ud800", "²", "a" * 5000, "a " * 50
 def test_anything_may_be_typed_and_no_mark_leaves_the_text(library: ConversationStore) -> None:
     choose = random.Random(0)
     signs = "abz \"'*()^:-+{}[]\\\0%_?;ANDORNOT世🙂é²\u0301İßﬁ\ud800"
-    searches = [*ODD, *("".join(choose.choices(signs, k=choose.randint(1, 12))) for _ in range(500))]
+    searches = [*ODD, *("".join(choose.choices(signs, k=choose.randint(1, 12))) for _ in range(150))]
     for search, text in pairwise(searches):
         assert found(library, search) <= found(library, "")
         assert all(0 <= begin < end <= len(text) for begin, end in WordMatcher(search).spans(text))

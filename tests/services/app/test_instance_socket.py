@@ -60,7 +60,7 @@ def folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
 
 
 @pytest.fixture
-def instance(qtbot: QtBot, tmp_path: Path) -> Iterator[SingleInstance]:
+def instance(qtbot: QtBot, folders: tuple[Path, Path], tmp_path: Path) -> Iterator[SingleInstance]:
     instance = SingleInstance(tmp_path / "data")
     yield instance
     instance.release_lock()
@@ -127,17 +127,13 @@ def test_the_user_at_the_other_end_is_known() -> None:
 
 
 @needs_root
-def test_another_user_cannot_connect_to_the_socket(
-    folders: tuple[Path, Path], instance: SingleInstance, tmp_path: Path
-) -> None:
+def test_another_user_cannot_connect_to_the_socket(instance: SingleInstance, tmp_path: Path) -> None:
     assert instance.claim()
     assert run(CONNECT, listening_path(tmp_path / "data")) == "closed"
 
 
 @needs_root
-def test_connection_of_another_user_is_closed(
-    qtbot: QtBot, folders: tuple[Path, Path], instance: SingleInstance, tmp_path: Path
-) -> None:
+def test_connection_of_another_user_is_closed(qtbot: QtBot, instance: SingleInstance, tmp_path: Path) -> None:
     """The folder was opened by hand."""
     assert instance.claim()
     path = listening_path(tmp_path / "data")
@@ -181,7 +177,7 @@ def test_second_start_sends_no_request_to_a_process_of_another_user(
 
 @pytest.mark.parametrize("line", [b"\xff\xfe garbage, and no request\n", b"9" * 70_000])
 def test_invalid_request_disconnects_the_second_start(
-    qtbot: QtBot, folders: tuple[Path, Path], instance: SingleInstance, tmp_path: Path, line: bytes
+    qtbot: QtBot, instance: SingleInstance, tmp_path: Path, line: bytes
 ) -> None:
     assert instance.claim()
     asking = QLocalSocket()

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus
-from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import ChatMessage, Role, ToolCall
 from rdchat.services.chat.chat_prompt import ChatPrompt, history, seen
 from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, sources_of, summary_request
-from tests.stores import copied_stores, cut_of
+from tests.stores import cut_of
 
 LONG = " word" * 400
 
@@ -88,7 +86,7 @@ def test_plans_cut_whole_turns_once_and_in_order_until_the_chat_fits(
             continue
         at = next(n for n, each in enumerate(shown) if each.id == plan.message_id)
         before = cut_of(shown)
-        check_plan(plan, shown[: at + 1], summarised, before)
+        check_plan(plan, shown[: at + 1], before)
         # A later piece has the summary of those before it, which may have 768 tokens.
         requests = [count(summary_request(piece, "")) for piece in plan.pieces]
         assert all(size + min(768, limit // 4) + plan.max_tokens <= limit for size in requests)
@@ -106,7 +104,7 @@ def test_plans_cut_whole_turns_once_and_in_order_until_the_chat_fits(
         assert fits or is_last
 
 
-def check_plan(plan: CutPlan, cut: Sequence[Message], summarised: list[str], before: Message | None) -> None:
+def check_plan(plan: CutPlan, cut: Sequence[Message], before: Message | None) -> None:
     """Check that what is summarised has each message once, and the summary before it once."""
     if not plan.pieces:
         return
@@ -119,39 +117,6 @@ def check_plan(plan: CutPlan, cut: Sequence[Message], summarised: list[str], bef
     names = {each.tool_name for each in cut[start:] if each.tool_name}
     assert names <= set(plan.cut.sources)
     assert plan.cut.sources == sources_of([*seen(list(cut[:start])), *cut[start:]])
-
-
-@pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_random_tree_is_seen_as_stored(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Cuts belong to the paths that have their message; stored ones are seen as those in memory."""
-    folder = tmp_path_factory.mktemp("tree")
-    with copied_stores():
-        store = ConversationStore(folder / "conversations.db")
-    try:
-        check_tree(store, data)
-    finally:
-        store.close()
-
-
-def check_tree(store: ConversationStore, data: st.DataObject) -> None:
-    chat = store.create_conversation("Tree")
-    ids: list[int] = []
-    for number in range(data.draw(st.integers(2, 16))):
-        parent = data.draw(st.sampled_from([*ids[-3:], None])) if ids else None
-        role = Role.USER if parent is None else data.draw(st.sampled_from([Role.USER, Role.ASSISTANT, Role.TOOL]))
-        text = f"<{number}>{LONG if data.draw(st.booleans()) else ''}"
-        ids.append(store.add_message(chat.id, parent, role, text).id)
-    texts = st.sampled_from(["", "A summary.", 'It says "shortens":true.'])
-    for _ in range(data.draw(st.integers(0, 4))):
-        cut = data.draw(st.one_of(st.none(), st.builds(ContextCut, summary=texts), st.just(ContextCut(shortens=True))))
-        store.set_context_cut(data.draw(st.sampled_from(ids)), cut)
-    for message_id in ids:
-        path = store.path_to(message_id)
-        messages = [store.message(each) for each in path.ids]
-        assert [*seen(store.path_to(message_id))] == [*seen(messages)]
-        check_seen(messages)
 
 
 USER = Role.USER

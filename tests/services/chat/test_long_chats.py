@@ -12,7 +12,6 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import GenerationRequest, ReplyEnd, Role
 from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat.cut_plan import SUMMARY_WISH
-from rdchat.services.chat.open_chat import OpenChat
 from rdchat.tools.definitions import ToolResult
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import approve
@@ -73,9 +72,7 @@ def fill(window: Window, engine: ScriptedEngine, what: LongChats = LongChats.COM
 
 def wait_for_cut(window: Window) -> Message:
     window.wait_until(lambda: cut_of(window.chat.path) is not None)
-    cut = cut_of(window.chat.path)
-    assert cut is not None
-    return cut
+    return window.chat.path[window.chat.path.cut_index]
 
 
 def wait_for_summary(window: Window) -> ContextCut:
@@ -95,11 +92,10 @@ def test_a_chat_is_summarised_after_a_reply_while_nothing_happens(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
     fill(window, engine)
-    cut = wait_for_cut(window)
-    assert cut == window.chat.path[3], "the last turn stays whole"
-    assert cut.context_cut is not None
-    assert (cut.context_cut.summary, cut.context_cut.model) == ("Summary 1.", "/models/short")
-    assert cut.context_cut.written_at is not None
+    cut = wait_for_summary(window)
+    assert window.chat.path.cut_index == 3, "the last turn stays whole"
+    assert (cut.summary, cut.model) == ("Summary 1.", "/models/short")
+    assert cut.written_at is not None
     assert not window.seen.notices
     assert "Person: 0 word" in summaries[0]
     assert "Person: 1 word" in summaries[0]
@@ -112,7 +108,7 @@ def test_a_chat_is_summarised_after_a_reply_while_nothing_happens(
     assert len(window.texts) == 8
     rest(window)
     assert len(summaries) == 1, "there is room again"
-    assert window.store.messages(cut.conversation_id)[3].context_cut == cut.context_cut
+    assert window.store.messages(window.stored_chat.id)[3].context_cut == cut
 
 
 def test_chats_ask_at_first(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
@@ -221,23 +217,13 @@ def test_a_cut_that_is_undone_stays_so_until_the_next_reply(
     assert len(summaries) == 2
 
 
-def test_the_oldest_turns_are_left_out_before_the_next_question(
+def test_the_oldest_turns_are_left_out_once_for_a_question_that_was_counted_while_typed(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
     fill(window, engine, LongChats.LEAVE_OUT)
-    rest(window)
-    assert cut_of(window.chat.path) is None, "only a question makes it necessary"
-    ask(window, "And now?")
-    assert cut_of(window.chat.path) == window.chat.path[3]
-    assert engine.last_contents == [f"2 {LONG}", "Hello, you!", "And now?"]
-    assert not summaries
-
-
-def test_turns_are_left_out_once_for_a_question_that_was_counted_while_typed(
-    window: Window, engine: ScriptedEngine
-) -> None:
-    fill(window, engine, LongChats.LEAVE_OUT)
     chat = window.chat
+    rest(window)
+    assert cut_of(chat.path) is None, "only a question makes it necessary"
     meter = window.context.meter
     chat.set_typed("And now?")
     window.wait_until(lambda: meter.use is not None and meter.use.typed == "And now?")
@@ -247,7 +233,8 @@ def test_turns_are_left_out_once_for_a_question_that_was_counted_while_typed(
     chat.set_typed("")
     window.wait_until(lambda: len(chat.path) == 8 and not window.writing)
     assert engine.last_contents == [f"2 {LONG}", "Hello, you!", "And now?"]
-    assert (chat.typed, window.seen.notices) == ("", [])
+    assert cut_of(chat.path) == chat.path[3]
+    assert (chat.typed, window.seen.notices, summaries) == ("", [], [])
 
 
 @pytest.mark.parametrize("edits", [True, False])
@@ -297,10 +284,8 @@ def test_a_chat_has_its_own_choice(window: Window, engine: ScriptedEngine, summa
         ask(window, LONG)
     wait_for_cut(window)
     order = window.replies.order
-    preset = order.as_preset(window.chat.conversation, "Long", None)
-    assert preset.long_chats is LongChats.COMPACT
-    window.settings.change_values(long_chats=LongChats.COMPACT)
     assert order.as_preset(window.chat.conversation, "Long", None).long_chats is LongChats.COMPACT
+    window.settings.change_values(long_chats=LongChats.COMPACT)
     order = window.replies.order
     assert order.as_preset(window.chat.conversation, "Long", None).long_chats is None
 
@@ -355,9 +340,8 @@ def test_files_stay_whole_and_images_are_named(
     bring(window, tmp_path / "large.txt")
     ask(window, "Hm?")
     ask(window, LONG)
-    cut = wait_for_cut(window)
-    assert cut.context_cut is not None
-    assert [file.name for file in cut.context_cut.files] == ["prices.csv"]
+    cut = wait_for_summary(window)
+    assert [file.name for file in cut.files] == ["prices.csv"]
     assert "(csv: prices.csv)" in summaries[0]
     assert "apples" not in summaries[0]
     assert "large large" in summaries[0], "too large to stay"
@@ -367,11 +351,9 @@ def test_files_stay_whole_and_images_are_named(
         ask(window, LONG)
     window.wait_until(lambda: len(summaries) > 1)
     rest(window)
-    again = cut_of(window.chat.path)
-    assert again is not None
-    assert again.context_cut is not None
+    again = wait_for_summary(window)
     assert again != cut
-    assert [file.name for file in again.context_cut.files] == ["prices.csv"]
+    assert [file.name for file in again.files] == ["prices.csv"]
 
 
 def test_long_results_are_shortened_before_turns_are_cut(
@@ -427,7 +409,7 @@ def test_a_summary_is_edited_and_goes_where_its_turns_change(
 ) -> None:
     fill(window, engine)
     ask(window, "And now?")
-    chat: OpenChat = window.chat
+    chat = window.chat
     cut = wait_for_cut(window)
     window.context.edit_summary(cut.id, " They spoke of words. \n")
     edited = window.store.message(cut.id).context_cut
@@ -496,16 +478,14 @@ def test_a_summary_of_a_temporary_chat_goes_with_it(
     chat.start_temporary()
     for _ in range(3):
         ask(window, f"zeppelin {LONG}")
-    cut = wait_for_cut(window)
+    wait_for_cut(window)
     ask(window, "And now?")
     assert "Summary 1." in engine.last_contents[0]
-    assert cut.context_cut is not None
     chat.discard()
     chat.start_new()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     assert not any(b"zeppelin" in path.read_bytes() or b"Summary 1." in path.read_bytes() for path in files)
-    assert window.context._plan is None
     assert window.context._tried is None
 
 

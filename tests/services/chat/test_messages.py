@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import ModelError
-from rdchat.inference.api import BenchCell, BenchPlan, Prompt, Role
+from rdchat.inference.api import Role
 from rdchat.services.chat_list.chat_list import Activity
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
@@ -46,6 +46,7 @@ def test_a_message_of_another_chat_waits_and_is_answered_there(window: Window, e
     chats = window.chats
     first = chat.conversation.id
     chat.start_new()
+    chat.set_options(system_prompt="Be brief.")
     window.send("Second")
     second = chat.conversation.id
     assert window.titles == ["Second", "First"]
@@ -56,20 +57,9 @@ def test_a_message_of_another_chat_waits_and_is_answered_there(window: Window, e
     assert window.texts == ["First", "Hello, you!"]
     assert [message.text for message in window.store.messages(second)] == ["Second", "Hello, you!"]
     assert prompts(engine) == ["First", "Second"]
+    assert engine.last_contents == ["Be brief.", "Second"], "the options of its chat"
+    assert "".join(window.seen.grown) == "Hello, you!", "of the open chat alone"
     assert (chats.activity(first), chats.activity(second)) == (Activity.NONE, Activity.NEW)
-
-
-def test_a_waiting_message_keeps_the_options_of_its_chat(window: Window, engine: ScriptedEngine) -> None:
-    pause_midway(window, engine, "First")
-    chat = window.chat
-    first = chat.conversation.id
-    chat.start_new()
-    chat.set_options(system_prompt="Be brief.")
-    window.send("Second")
-    chat.open_chat(first)
-    engine.gate.open()
-    wait_for_replies(window, engine, 2)
-    assert engine.last_contents == ["Be brief.", "Second"]
 
 
 def test_a_waiting_message_is_taken_back_before_what_is_typed(window: Window, engine: ScriptedEngine) -> None:
@@ -152,17 +142,6 @@ def test_a_message_of_a_chat_that_was_deleted_meanwhile_is_not_sent(window: Wind
     assert window.store.unsent_text(second, None) == "Second"
 
 
-def test_a_message_waits_for_the_end_of_a_benchmark(window: Window, engine: ScriptedEngine) -> None:
-    engine.gate.shut()
-    window.controller.benchmark.run_plan(BenchPlan((BenchCell(),), (Prompt("Hi"),)), {})
-    window.send("One")
-    assert waiting(window) == ["One"]
-    window.controller.benchmark.end_runs()
-    engine.gate.open()
-    wait_for_replies(window, engine, 1)
-    assert window.texts == ["One", "Hello, you!"]
-
-
 @pytest.mark.parametrize("command", ["send", "edit", "regenerate", "continue"])
 def test_without_a_model_the_chosen_one_is_loaded_and_answers(
     window: Window, engine: ScriptedEngine, command: str
@@ -170,14 +149,15 @@ def test_without_a_model_the_chosen_one_is_loaded_and_answers(
     reply = window.ask("One")
     window.slot.unload_model()
     window.wait_for(EngineState.NO_MODEL)
-    if command == "send":
-        window.send("Two")
-    elif command == "edit":
-        window.edit_message(window.chat.path[0].id, "Two")
-    elif command == "regenerate":
-        window.controller.regenerate(reply.id)
-    else:
-        window.continue_reply(reply.id)
+    match command:
+        case "send":
+            window.send("Two")
+        case "edit":
+            window.edit_message(window.chat.path[0].id, "Two")
+        case "regenerate":
+            window.controller.regenerate(reply.id)
+        case _:
+            window.continue_reply(reply.id)
     assert window.replies.state is EngineState.LOADING
     wait_for_replies(window, engine, 2)
     assert window.texts[-1].endswith("Hello, you!")
@@ -244,17 +224,6 @@ def test_an_edited_reply_is_written_on(window: Window, engine: ScriptedEngine) -
     assert whole.drafting.last_part  # the figures are of what the model wrote
 
 
-def test_editing_stops_the_reply_that_is_being_written(window: Window, engine: ScriptedEngine) -> None:
-    own = window.ask("Hi")
-    pause_midway(window, engine, "More")
-    window.edit_message(own.id, "Good day!")
-    engine.gate.open()
-    window.wait_until(lambda: not window.writing)
-    assert window.texts == ["Hi", "Good day!"]
-    window.chat.show_alternative(window.last.id, -1)
-    assert window.texts == ["Hi", "Hello, you!", "More", "Hello,"]
-
-
 def test_a_deleted_message_comes_back_with_undo(window: Window) -> None:
     own = window.ask("Hi")
     window.ask("More")
@@ -263,17 +232,9 @@ def test_a_deleted_message_comes_back_with_undo(window: Window) -> None:
     window.delete_message(own.id)
     assert window.texts == ["Hi"]
     assert offered == ["Deleted the reply and the 2 messages after it"]
-    assert window.chats.order.history.last is not None
-    window.chats.undo()
-    assert window.texts == before
-
-
-def test_undo_goes_back_to_the_chat_that_it_was_deleted_from(window: Window) -> None:
-    own = window.ask("Hi")
-    window.delete_message(own.id)
     window.chat.start_new()
     window.chats.undo()
-    assert window.texts == ["Hi", "Hello, you!"]
+    assert window.texts == before, "in the chat that it was deleted from"
 
 
 def test_a_reply_is_asked_for_again_where_the_only_one_was_deleted(window: Window, engine: ScriptedEngine) -> None:
@@ -310,12 +271,12 @@ def test_beside_a_reply_that_is_being_written_messages_are_deleted(window: Windo
 
 def test_the_last_deleted_message_is_restored_later_and_that_is_undone(window: Window) -> None:
     own = window.ask("Hi")
-    text = window.controller
-    assert not text.has_deleted
-    text.delete_message(own.id)
-    assert text.has_deleted
-    text.restore_deleted()
-    assert (window.texts, text.has_deleted) == (["Hi", "Hello, you!"], False)
+    controller = window.controller
+    assert not controller.has_deleted
+    window.delete_message(own.id)
+    assert controller.has_deleted
+    controller.restore_deleted()
+    assert (window.texts, controller.has_deleted) == (["Hi", "Hello, you!"], False)
     window.chats.undo()
     assert window.texts == ["Hi"]
 

@@ -18,6 +18,7 @@ from tests.services.window import Window
 
 __all__ = ["tools"]
 
+MISSING = ToolCall("files__read", "{}")
 UNKNOWN = ToolCall("files__delete", "{}")
 WRONG = ToolCall("files__read", '{"path": 1}')
 GONE = "The tool files__delete is not available."
@@ -36,7 +37,7 @@ def many(call: ToolCall, count: int) -> Reply:
 def test_calls_of_a_reply_without_tools_are_not_answered(
     window: Window, engine: ScriptedEngine, call: ToolCall
 ) -> None:
-    reply = ask(window, engine, many(call, 40), ANSWER)
+    reply = ask(window, many(call, 40), ANSWER)
     assert len(engine.requests) == 1
     assert roles(window) == ["user", "assistant"]
     assert [each.refusal for each in reply.tool_calls] == [NO_TOOLS] * 40
@@ -48,20 +49,20 @@ def test_calls_of_a_reply_without_tools_are_not_answered(
     assert results(engine) == [f"Error: {NO_TOOLS}"] * 40
 
 
-def test_an_answer_with_a_format_has_no_tools(tools: Window, engine: ScriptedEngine) -> None:
+def test_an_answer_with_a_format_has_no_tools(tools: Window) -> None:
     tools.chat.set_options(answer_shape=AnswerShape(ShapeKind.JSON))
-    reply = ask(tools, engine)
+    reply = ask(tools)
     assert reply.tool_calls[0].refusal == NO_TOOLS
-    assert len(engine.requests) == 1
+    assert len(tools.engine.requests) == 1
 
 
 @pytest.mark.parametrize("call", [UNKNOWN, WRONG])
 def test_the_model_may_mend_a_round_of_calls_that_cannot_be_run(
-    tools: Window, engine: ScriptedEngine, servers: ScriptedServers, call: ToolCall
+    tools: Window, servers: ScriptedServers, call: ToolCall
 ) -> None:
-    ask(tools, engine, many(call, 40), calling(read()), many(call, 2), ANSWER)
+    ask(tools, many(call, 40), calling(read()), many(call, 2), ANSWER)
     assert roles(tools) == ["user", "assistant", "assistant"]
-    assert len(results(engine)) == 40
+    assert len(results(tools.engine)) == 40
     approve(tools)
     assert roles(tools) == ["user", "assistant", "assistant", "tool", "assistant", "assistant"]
     assert tools.texts[-1] == "It says so."
@@ -69,13 +70,14 @@ def test_the_model_may_mend_a_round_of_calls_that_cannot_be_run(
 
 
 def test_two_rounds_in_which_nothing_could_be_run_end_the_loop(tools: Window, engine: ScriptedEngine) -> None:
-    ask(tools, engine, calling(UNKNOWN), calling(WRONG), calling(UNKNOWN), ANSWER)
+    ask(tools, calling(UNKNOWN), calling(WRONG, MISSING), calling(UNKNOWN), ANSWER)
     calls = tools.calls
     assert (len(engine.requests), calls.ran_nothing, calls.can_go_on) == (2, True, True)
     calls.go_on()
     tools.wait_until_idle()
     assert (len(engine.requests), calls.can_go_on) == (3, True)
-    assert results(engine) == [f"Error: {GONE}", "Error: The argument path has to be of the type string."]
+    problems = ("The argument path has to be of the type string.", "The argument path is missing.")
+    assert results(engine) == [f"Error: {each}" for each in (GONE, *problems)]
     tools.ask("Never mind.")
     assert tools.texts[-1] == "It says so."
     assert not calls.ran_nothing
@@ -83,22 +85,20 @@ def test_two_rounds_in_which_nothing_could_be_run_end_the_loop(tools: Window, en
     assert len(engine.requests) == 5
 
 
-def test_after_ten_rounds_refused_calls_are_not_answered(
-    tools: Window, engine: ScriptedEngine, servers: ScriptedServers
-) -> None:
+def test_after_ten_rounds_refused_calls_are_not_answered(tools: Window, servers: ScriptedServers) -> None:
     rounds = [calling(read()) for _ in range(MAX_ROUNDS)]
-    ask(tools, engine, *rounds, calling(UNKNOWN), ANSWER)
+    ask(tools, *rounds, calling(UNKNOWN), ANSWER)
     approve(tools, Scope.CHAT)
     assert len(servers.made) == MAX_ROUNDS
     assert tools.calls.can_go_on
 
 
-def test_a_reply_to_refused_calls_can_be_written_again(tools: Window, engine: ScriptedEngine) -> None:
-    ask(tools, engine, calling(UNKNOWN), ANSWER)
+def test_a_reply_to_refused_calls_can_be_written_again(tools: Window) -> None:
+    ask(tools, calling(UNKNOWN), ANSWER)
     tools.regenerate(tools.last.id)
     assert roles(tools) == ["user", "assistant", "assistant"]
     assert tools.last.siblings == 2
-    assert results(engine) == [f"Error: {GONE}"]
+    assert results(tools.engine) == [f"Error: {GONE}"]
     assert not tools.seen.notices
 
 
@@ -106,7 +106,7 @@ def test_at_most_sixteen_calls_of_a_reply_are_run_and_each_has_a_result(
     tools: Window, engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
     mixed = [call for number in range(50) for call in (UNKNOWN, read(str(number)))]
-    reply = ask(tools, engine, calling(*mixed), ANSWER)
+    reply = ask(tools, calling(*mixed), ANSWER)
     calls = tools.calls
     assert len(calls.waiting) == MAX_CALLS
     shown: list[int] = []

@@ -1,17 +1,16 @@
-"""A disk that fills up, or a database that another program holds, in the middle of a chat."""
+"""A database that another program holds, or that is damaged or deleted, in the middle of a chat."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from tests.disks import SmallDisk, small_disk
 from tests.grids import share
 from tests.inference.vision.pictures import encoded, photo
 from tests.processes import held_by_another_process
-from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, bring, pause_midway, restarted
 from tests.stores import connect_by_hand
 
@@ -78,36 +77,6 @@ def test_a_message_that_cannot_be_stored_gives_its_files_back(window: Window, tm
     assert not files.files
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    with small_disk(folder, kibibytes=4096) as mounted:
-        yield mounted
-
-
-def test_a_full_disk_loses_no_text_and_room_mends_it(
-    disk: SmallDisk,
-    window_on: Callable[[Path], Window],
-    engine: ScriptedEngine,
-) -> None:
-    engine.replies = [Reply(tokens=("Hello", ",", *["long " * 4000] * 8))]
-    window = window_on(disk.folder)
-    window.open_last_chat()
-    window.wait_until_idle()
-    reply_id = pause_midway(window, engine)
-    disk.fill()
-    engine.gate.open()
-    window.wait_until_idle()
-    (notice,) = window.seen.storage_failures
-    assert "the disk is full" in notice.title.lower()
-    text = window.texts[-1]
-    assert len(text) > 160_000
-    with window.qtbot.waitSignal(window.storage.recovered):
-        disk.free()
-    assert window.store.message(reply_id).text == text
-
-
 def test_what_cannot_be_saved_at_the_end_is_in_the_log_and_the_last_save_is_kept(
     window: Window, engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,15 +86,6 @@ def test_what_cannot_be_saved_at_the_end_is_in_the_log_and_the_last_save_is_kept
         assert window.shut_down()
         assert "1 replies could not be saved" in caplog.text
     assert window.store.message(reply_id).text == "Hello,"
-
-
-def test_a_database_that_was_moved_aside_is_told_at_the_start(
-    window_on: Callable[[Path], Window], tmp_path: Path
-) -> None:
-    (tmp_path / "conversations.db").write_bytes(b"not a database" * 100)
-    window = window_on(tmp_path)
-    window.open_last_chat()
-    assert [notice.title for notice in window.seen.notices] == ["Your chats could not be read"]
 
 
 def test_settings_that_cannot_be_saved_hold_until_the_end(window: Window, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from rdchat.services.tool_servers import ToolServers
 from rdchat.tools.definitions import ToolServer
 from tests.grids import share
 from tests.hub.keychains import Keychain
-from tests.services.fakes import ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask
 from tests.services.tool_fakes import READ, calling, read
 from tests.services.window import Window
@@ -86,7 +85,6 @@ def servers() -> Iterator[ListedServers]:
 @given(st.data(), servers_of_tools(), st.booleans(), st.sampled_from([Scope.CHAT, Scope.ALWAYS]))
 def test_any_change_of_a_server_ends_the_approvals_of_its_tools(
     window: Window,
-    engine: ScriptedEngine,
     servers: ListedServers,
     kind: str,
     data: st.DataObject,
@@ -100,28 +98,28 @@ def test_any_change_of_a_server_ends_the_approvals_of_its_tools(
     servers.change((server, {}))
     window.chat.start_new()
     window.chat.set_tools(("files",), ())
-    ask(window, engine, calling(read()), calling(read()), ANSWER)
+    ask(window, calling(read()), calling(read()), ANSWER)
     approve(window, scope)
     assert not window.calls.waiting, "the second call is approved"
     servers.change(change, runs=not is_undone)
     assert window.settings.values.tool_approvals == ()
     if is_undone or change is None:
         servers.change((server, {}))
-    ask(window, engine)
+    ask(window)
     assert len(window.calls.waiting) == 1
 
 
 @pytest.mark.parametrize("scope", [Scope.CHAT, Scope.ALWAYS])
 def test_an_approval_outlives_a_server_that_is_switched_off_and_on(
-    window: Window, engine: ScriptedEngine, servers: ListedServers, scope: Scope
+    window: Window, servers: ListedServers, scope: Scope
 ) -> None:
     server = ToolServer("files", ("a",), secrets=("KEY",), enabled=True, confirmed=True)
     servers.change((server, {"KEY": "sesame"}))
     window.chat.set_tools(("files",), ())
-    ask(window, engine)
+    ask(window)
     approve(window, scope)
     servers.change((replace(server, enabled=False), {}))
     servers.change((server, {}))
     servers.change((ToolServer("web", ("b",)), {"KEY": "other"}))
-    ask(window, engine)
+    ask(window)
     assert not window.calls.waiting

@@ -105,17 +105,6 @@ def test_a_full_disk_delays_a_trace(
     qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
 
 
-def test_a_continued_reply_has_the_trace_of_both_parts(recorder: TraceRecorder, reply_id: int) -> None:
-    first = texts(drafted_trace(4))
-    record(recorder, reply_id, 4)
-    recorder.begin_trace(reply_id, sum(map(len, first)))
-    recorder.append_tokens(reply_id, drafted_events(2))
-    whole = first + texts(drafted_trace(2))
-    assert texts(recorder.trace(reply_id)) == whole
-    recorder.end_traces()
-    assert texts(recorder.trace(reply_id)) == whole
-
-
 def test_a_reply_begun_anew_replaces_its_trace(recorder: TraceRecorder, reply_id: int) -> None:
     for rounds in (6, 2):
         record(recorder, reply_id, rounds)

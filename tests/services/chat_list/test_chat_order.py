@@ -9,9 +9,9 @@ import pytest
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage import database
 from rdchat.errors import StorageFullError
-from rdchat.inference.api import Role
 from rdchat.services.chat_list.chat_order import ChatOrder, Location, UndoHistory
 from tests.services.window import Window
+from tests.stores import add_long_path
 
 
 def test_steps_are_taken_back_latest_first(window: Window) -> None:
@@ -111,9 +111,7 @@ def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     desk = window.chats
     store = window.store
     chat = store.create_conversation("Long")
-    last = None
-    for number in range(300):
-        last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
+    add_long_path(store, chat)
     desk.update_list()
     desk.order.duplicate(chat)
     assert window.titles == ["Long"]
@@ -133,9 +131,7 @@ def test_closing_midway_leaves_the_rest_to_the_next_start(
     desk = window.chats
     store = window.store
     chat = store.create_conversation("Long")
-    last = None
-    for number in range(300):
-        last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
+    add_long_path(store, chat)
     desk.order.duplicate(chat)
     window.wait_until(lambda: len(store.rows("SELECT id FROM conversations")) == 2)
     desk.close_list()

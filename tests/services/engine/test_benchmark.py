@@ -73,7 +73,7 @@ def test_nothing_is_asked_of_the_model_while_it_is_measured(window: Window, engi
     assert window.texts == ["Hello", "Hello, you!"]
     with window.qtbot.waitSignal(controller.benchmark.ended):
         engine.gate.open()
-    window.qtbot.waitUntil(lambda: window.texts == ["Hello", "Hello, you!", "And now?", "Hello, you!"])
+    window.wait_until(lambda: window.texts == ["Hello", "Hello, you!", "And now?", "Hello, you!"])
 
 
 def test_waiting_benchmark_ends_at_once_when_stopped(
@@ -82,9 +82,9 @@ def test_waiting_benchmark_ends_at_once_when_stopped(
     """It waits for a reply; who stops it should not have to wait for that too. Its events do not get into the next."""
     engine.bench_events = EVENTS
     shut_gate.allow(3)
-    window.controller.send("Hello")
+    window.send("Hello")
     window.wait_for(EngineState.WRITING)
-    benchmark = window.controller.benchmark
+    benchmark = window.benchmark
     ends: list[bool] = []
     benchmark.ended.connect(lambda: ends.append(benchmark.complete))
     benchmark.run_plan(PLAN, {})
@@ -126,11 +126,6 @@ def test_the_speed_is_told_as_roughly_as_one_reply_each_allows(ratio: float, bus
     assert RaceResult(plain, bench_run(1, 10), "Auto").speed_text == f"Auto: {text}."
 
 
-@pytest.fixture
-def no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLX_ENABLE_TF32", "0")
-
-
 @pytest.mark.parametrize(
     ("difference", "words"),
     [
@@ -150,7 +145,10 @@ def no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_the_first_difference_is_told_with_its_gap(no_tf32: None, difference: Difference, words: str) -> None:
+def test_the_first_difference_is_told_with_its_gap(
+    monkeypatch: pytest.MonkeyPatch, difference: Difference, words: str
+) -> None:
+    monkeypatch.setenv("MLX_ENABLE_TF32", "0")
     assert RaceResult(bench_run(0, 20), bench_run(1, 10, difference=difference), "Auto").verdict == words
 
 

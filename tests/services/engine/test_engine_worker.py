@@ -196,8 +196,9 @@ def made() -> EngineRequest:
     return EngineRequest(command, lambda _event: None)
 
 
-def progress(text: str, tokens: int) -> ReplyProgress:
-    return ReplyProgress(Statistics(generated_tokens=tokens), tuple(TokenEvent(1, 0, 0, each) for each in text))
+def progress(text: str, tokens: int, written_at: float = 0.0) -> ReplyProgress:
+    events = tuple(TokenEvent(1, 0, 0, each) for each in text)
+    return ReplyProgress(Statistics(generated_tokens=tokens), events, written_at)
 
 
 def loading(fraction: float) -> LoadProgress:
@@ -212,11 +213,13 @@ def through(*events: tuple[EngineRequest, EngineEvent]) -> list[tuple[EngineRequ
     return taken
 
 
-def test_progress_of_one_request_is_merged() -> None:
+def test_progress_of_one_request_is_merged_with_all_tokens_and_the_time_of_the_first() -> None:
     one = made()
-    assert through((one, progress("He", 1)), (one, progress("l", 2)), (one, progress("lo", 3))) == [
-        (one, progress("Hello", 3))
-    ]
+    parts = (progress("He", 1, 1.0), progress("l", 2, 2.0), progress("lo", 3, 3.0))
+    ((request, merged),) = through(*((one, each) for each in parts))
+    assert (request, merged) == (one, progress("Hello", 3))
+    assert isinstance(merged, ReplyProgress)
+    assert merged.written_at == 1.0
     prefill = [PrefillProgress(1, read, 8, 0) for read in (4, 8)]
     assert through(*((one, each) for each in prefill)) == [(one, prefill[1])]
     assert through((one, loading(0.1)), (one, loading(0.2))) == [(one, loading(0.2))]
@@ -237,60 +240,45 @@ def test_other_events_and_other_requests_are_kept_apart_in_order() -> None:
     assert through(*apart) == apart
 
 
-def test_merged_progress_has_all_tokens_and_the_time_of_the_first() -> None:
-    one = made()
-    tokens = [TokenEvent(1, index, index, text) for index, text in enumerate("ab")]
-    early = ReplyProgress(Statistics(), (tokens[0],), written_at=1.0)
-    late = ReplyProgress(Statistics(), (tokens[1],), written_at=2.0)
-    ((_, merged),) = through((one, early), (one, late))
-    assert isinstance(merged, ReplyProgress)
-    assert (merged.tokens, merged.written_at) == (tuple(tokens), 1.0)
-
-
 def test_memory_comes_back_and_the_chat_has_no_model(qtbot: QtBot, window: Window, engine: ScriptedEngine) -> None:
-    slot = window.controller.model_slot
+    slot = window.slot
     with qtbot.waitSignal(slot.unloaded) as told:
         slot.unload_model()
-        assert window.controller.replies.state is EngineState.NO_MODEL
+        assert window.replies.state is EngineState.NO_MODEL
     assert told.args == [4000]
     assert engine.loaded is None
     assert slot.failure is None
-    assert window.controller.drafting.option(Mode.AUTO) is None
+    assert window.drafting.option(Mode.AUTO) is None
 
 
 def test_a_reply_under_way_is_stopped_with_what_it_has(qtbot: QtBot, window: Window, engine: ScriptedEngine) -> None:
     reply = pause_midway(window, engine)
-    slot = window.controller.model_slot
+    slot = window.slot
     with qtbot.waitSignal(slot.unloaded):
         slot.unload_model()
-    ended = next(message for message in window.controller.chat.path if message.id == reply)
+    ended = window.store.message(reply)
     assert ended.text == "Hello,"
     assert ended.status is not MessageStatus.STREAMING
 
 
-def test_a_reply_that_waits_for_the_model_says_that_there_is_none(
-    qtbot: QtBot, unstarted: Window, engine: ScriptedEngine
-) -> None:
-    engine.load_gate.shut()
-    unstarted.controller.open_last_chat()
-    unstarted.controller.send("Hello")
-    slot = unstarted.controller.model_slot
-    with qtbot.waitSignal(slot.unloaded):
+def test_a_reply_that_waits_for_the_model_says_that_there_is_none(loading: Window, engine: ScriptedEngine) -> None:
+    slot = loading.slot
+    with loading.qtbot.waitSignal(slot.unloaded):
         slot.unload_model()
         engine.load_gate.open()
-    assert unstarted.controller.chat.path[-1].status is MessageStatus.FAILED
-    assert unstarted.controller.replies.state is EngineState.NO_MODEL
+    assert loading.last.status is MessageStatus.FAILED
+    assert loading.replies.state is EngineState.NO_MODEL
 
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_load_takes_an_unloads_place(window: Window, engine: ScriptedEngine, gated: bool) -> None:
-    slot = window.controller.model_slot
+    slot = window.slot
     if gated:
         engine.unload_gate.shut()
     slot.unload_model()
     slot.load_model("/models/other")
     engine.unload_gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert slot.info is not None
     assert slot.info.name == "/models/other"
 

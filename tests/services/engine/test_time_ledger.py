@@ -10,7 +10,6 @@ from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api import LedgerEntry, Mode, Role, Statistics, added_up
 from rdchat.services.engine.draft_control import DraftControl
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.engine.time_ledger import ProfileCost, TimeLedger
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
 from tests.services.fakes import ScriptedEngine
@@ -114,7 +113,7 @@ def test_a_waiting_reply_that_is_stopped_leaves_the_times_of_the_one_that_is_wri
     ledger.add_statistics(Statistics(ledger=_entries(3, 30.0)))
     assert [(each.name, each.calls) for each in ledger.entries] == [("round", 3), ("verify", 3), ("wait", 3)]
     engine.gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
 
 
 def test_switching_exact_times_begins_anew(replies: WrittenReplies) -> None:

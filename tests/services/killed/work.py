@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -22,6 +23,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
 from rdchat.services.chat import chat_context
 from rdchat.services.chat.chat_context import Doing
+from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
@@ -66,8 +68,7 @@ def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> No
     settings = SettingsStore(folder / SETTINGS)
     servers = ScriptedServers()
     controller = ChatController(store, settings, EngineClient(lambda: engine, nullcontext), tools=servers)
-    work = Work(qt, engine, controller, store, folder, Random(seed), pipe)
-    work.servers = servers
+    work = Work(qt, engine, servers, controller, store, folder, Random(seed), pipe)
     controller.open_last_chat()
     work.wait(lambda: controller.replies.state is EngineState.IDLE)
     for _ in range(3):
@@ -79,39 +80,37 @@ def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> No
         KINDS[kind](work)
 
 
+@dataclass
 class Work:
     """What the person does.
 
-    Args:
+    Attributes:
         qt: The application, which is let run while something is waited for.
         engine: Answers, and writes summaries.
+        servers: Of tools.
         controller, store: The app's.
         folder: Of the store.
         draw: Draws.
         pipe: See `main`.
     """
 
-    def __init__(
-        self,
-        qt: QCoreApplication,
-        engine: ScriptedEngine,
-        controller: ChatController,
-        store: ConversationStore,
-        folder: Path,
-        draw: Random,
-        pipe: Connection,
-    ) -> None:
-        self._qt = qt
-        self._engine = engine
-        self._controller = controller
-        self._store = store
-        self._folder = folder
-        self._draw = draw
-        self._pipe = pipe
-        self._transfer = Transfers(controller, store, folder / SETTINGS)
-        self._backed_up = False
-        self.servers = ScriptedServers()
-        self._step: Callable[[], None] | None = None
+    qt: QCoreApplication
+    engine: ScriptedEngine
+    servers: ScriptedServers
+    controller: ChatController
+    store: ConversationStore
+    folder: Path
+    draw: Random
+    pipe: Connection
+    _backed_up: bool = False
+    _step: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._transfer = Transfers(self.controller, self.store, self.folder / SETTINGS)
+
+    @property
+    def chat(self) -> OpenChat:
+        return self.controller.chat
 
     def kill_after(self, steps: int) -> None:
         """Kill this process in the midst of whatever the store does then."""
@@ -122,7 +121,7 @@ class Work:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         self._step = step
-        self._count_steps(self._store)
+        self._count_steps(self.store)
 
     def _count_steps(self, store: ConversationStore) -> None:
         if (step := self._step) is not None:
@@ -130,137 +129,135 @@ class Work:
 
     def wait(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
-            self._qt.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents, 100)
+            self.qt.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents, 100)
 
     def ask(self, more: str = "") -> None:
         """Send a question, in a new chat where this one is long, and tell of it and its reply."""
-        if len(self._controller.chat.path) >= _LONGEST:
-            self._controller.chat.start_new()
-        self._controller.send(f"Question {self._draw.random()}{more}")
+        if len(self.chat.path) >= _LONGEST:
+            self.chat.start_new()
+        self.controller.send(f"Question {self.draw.random()}{more}")
         self._wait_for_reply()
 
     def _wait_for_idle(self) -> None:
-        self.wait(
-            lambda: self._controller.replies.state is EngineState.IDLE and self._controller.chat.streaming_id is None
-        )
+        self.wait(lambda: self.controller.replies.state is EngineState.IDLE and self.chat.streaming_id is None)
 
     def _wait_for_reply(self) -> None:
         self._wait_for_idle()
-        for message in self._controller.chat.path[-2:]:
+        for message in self.chat.path[-2:]:
             self._tell_message(message)
 
     def _tell_done(self, *what: object) -> None:
-        self._pipe.send(("done", what))
+        self.pipe.send(("done", what))
 
     def _tell_wanted(self, *what: object) -> None:
-        self._pipe.send(("wanted", what))
+        self.pipe.send(("wanted", what))
 
     def _tell_message(self, message: Message) -> None:
         self._tell_done("message", message.id, message.parent_id, message.role.value, message.text)
 
     def _any(self, role: Role | None = None) -> Message:
-        if not any(role in (None, each.role) for each in self._controller.chat.path):
+        if not any(role in (None, each.role) for each in self.chat.path):
             self.ask()
-        return self._draw.choice([each for each in self._controller.chat.path if role in (None, each.role)])
+        return self.draw.choice([each for each in self.chat.path if role in (None, each.role)])
 
     def delete(self) -> None:
         """Delete messages, and take some of that back."""
         message = self._any()
         self._tell_wanted("deleted", message.id, True)
-        self._controller.delete_message(message.id)
+        self.controller.delete_message(message.id)
         self._tell_done("deleted", message.id, True)
-        how = self._draw.choice(("undo", "restore", "leave"))
+        how = self.draw.choice(("undo", "restore", "leave"))
         if how != "leave":
             self._tell_wanted("deleted", message.id, False)
-            self._controller.chats.undo() if how == "undo" else self._controller.restore_deleted()
+            self.controller.chats.undo() if how == "undo" else self.controller.restore_deleted()
             self._tell_done("deleted", message.id, False)
-        if self._draw.random() < 0.3:
+        if self.draw.random() < 0.3:
             self.ask()
 
     def edit(self) -> None:
         """Edit a question, which is answered, or a reply."""
-        role = self._draw.choice((Role.USER, Role.ASSISTANT))
+        role = self.draw.choice((Role.USER, Role.ASSISTANT))
         message = self._any(role)
-        text = f"Edited {self._draw.random()} " * self._draw.randrange(1, 2000)
+        text = f"Edited {self.draw.random()} " * self.draw.randrange(1, 2000)
         self._tell_wanted("text", text)
-        self._controller.edit_message(message.id, text)
+        self.controller.edit_message(message.id, text)
         if role is Role.USER:
             self._wait_for_reply()
         else:
-            self._tell_message(self._controller.chat.path[-1])
-        if self._draw.random() < 0.3:
+            self._tell_message(self.chat.path[-1])
+        if self.draw.random() < 0.3:
             self.ask()
 
     def summarise(self) -> None:
         """Have the oldest turns summarised, and sometimes take that back."""
-        while len(self._controller.chat.path) < _LONGEST // 2:
+        while len(self.chat.path) < _LONGEST // 2:
             self.ask()
         self._want_summary()
-        self._controller.context.summarise()
-        self.wait(lambda: self._controller.context.doing is Doing.NOTHING)
+        self.controller.context.summarise()
+        self.wait(lambda: self.controller.context.doing is Doing.NOTHING)
         self._tell_summary()
         self.ask()
 
     def _want_summary(self, *before: Reply) -> None:
         """Tell what the next summary will be, after some replies."""
-        summary = (f"Summary {self._draw.random()}:", *_WORDS[: self._draw.randrange(len(_WORDS))])
-        self._engine.replies = [*before, Reply(summary)]
+        summary = (f"Summary {self.draw.random()}:", *_WORDS[: self.draw.randrange(len(_WORDS))])
+        self.engine.replies = [*before, Reply(summary)]
         self._tell_wanted("cut", None, ContextCut("".join(summary), "tiny"))
 
     def _tell_summary(self) -> None:
         """Tell of the summary, and sometimes take it back."""
-        self._engine.replies = [_REPLY]
-        made = cut_of(self._controller.chat.path)
+        self.engine.replies = [_REPLY]
+        made = cut_of(self.chat.path)
         assert made is not None
         self._tell_done("cut", made.id, made.context_cut)
-        if self._draw.random() < 0.5:
+        if self.draw.random() < 0.5:
             self._tell_wanted("cut", made.id, None)
-            self._controller.context.undo_cut(made.id)
+            self.controller.context.undo_cut(made.id)
             self._tell_done("cut", made.id, None)
 
     def compact(self) -> None:
         """Ask until the chat is summarised by itself, sometimes with a question that waits for it."""
-        chat = self._controller.chat
+        chat = self.chat
         chat.start_new()
         chat.set_options(long_chats=LongChats.COMPACT)
         for _ in range(2):
             self.ask(" word" * 1000)
         self._want_summary(_REPLY)
-        self._controller.send(f"Question {self._draw.random()}" + " word" * 1100)
-        if self._draw.random() < 0.5:
-            self.wait(lambda: self._controller.context.wants_room)
-            self._controller.send("And now?")
+        self.controller.send(f"Question {self.draw.random()}" + " word" * 1100)
+        if self.draw.random() < 0.5:
+            self.wait(lambda: self.controller.context.wants_room)
+            self.controller.send("And now?")
         self.wait(lambda: cut_of(chat.path) is not None)
         self._tell_summary()
         self._wait_for_reply()
 
     def restore(self) -> None:
         """Back the store up, write on, and restore."""
-        backup = self._folder / BACKUP
-        if not self._backed_up or self._draw.random() < 0.3:
-            back_up(self._folder / DATABASE, self._folder / SETTINGS, backup)
+        backup = self.folder / BACKUP
+        if not self._backed_up or self.draw.random() < 0.3:
+            back_up(self.folder / DATABASE, self.folder / SETTINGS, backup)
             self._backed_up = True
             self._tell_done("backup", self._state())
         self.ask()
         before = self._state()
         self._tell_done("before", before)
-        prepare(backup, self._folder)
+        prepare(backup, self.folder)
         self._tell_wanted("restore", before)
         self._transfer.restore_backup()
         self._tell_done("restore", before)
 
     def tools(self) -> None:
         """Have a tool called, sometimes stop it, run it again, or have it fail."""
-        chat = self._controller.chat
-        calls = self._controller.calls
+        chat = self.chat
+        calls = self.controller.calls
         servers = self.servers
         if len(chat.path) >= _LONGEST:
             chat.start_new()
         chat.set_tools(("files",), ())
         servers.result = None
-        self._engine.replies = [calling(read(), text="I look."), _REPLY]
-        self._controller.send(f"Question {self._draw.random()}")
-        self.wait(lambda: bool(calls.waiting) and self._controller.replies.state is EngineState.IDLE)
+        self.engine.replies = [calling(read(), text="I look."), _REPLY]
+        self.controller.send(f"Question {self.draw.random()}")
+        self.wait(lambda: bool(calls.waiting) and self.controller.replies.state is EngineState.IDLE)
         reply = chat.path[-1]
         self._tell_message(reply)
         self._tell_wanted("result", reply.id)
@@ -268,43 +265,43 @@ class Work:
         calls.decide(call, Scope.ONCE, calls.definition(call))
         result = chat.path[-1]
         self._tell_done("begun", result.id, reply.id)
-        for _ in range(self._draw.randrange(200)):
-            self._qt.processEvents()
-        if self._draw.random() < 0.3:
-            self._controller.stop_reply()
-            if self._draw.random() < 0.5:
+        for _ in range(self.draw.randrange(200)):
+            self.qt.processEvents()
+        if self.draw.random() < 0.3:
+            self.controller.stop_reply()
+            if self.draw.random() < 0.5:
                 calls.run_again(result.id)
                 calls.decide(call, Scope.ONCE, calls.definition(call))
             else:
                 calls.go_on()
-        text = f"Result {self._draw.random()} " * self._draw.randrange(1, 2000)
+        text = f"Result {self.draw.random()} " * self.draw.randrange(1, 2000)
         while servers.calls:
-            servers.end(ToolResult(text, is_error=self._draw.random() < 0.3))
-        self.wait(lambda: self._controller.replies.state is EngineState.IDLE and chat.path[-1].text == "An answer.")
+            servers.end(ToolResult(text, is_error=self.draw.random() < 0.3))
+        self.wait(lambda: self.controller.replies.state is EngineState.IDLE and chat.path[-1].text == "An answer.")
         self._tell_message(chat.path[-2])
         self._tell_message(chat.path[-1])
 
     def write_temporary(self) -> None:
         """Write a temporary chat with an image and what is typed; change it, discard it or keep it, or write on."""
-        controller = self._controller
+        controller = self.controller
         chat = controller.chat
         if not chat.temporary:
             chat.start_temporary()
-            self._count_steps(self._store.holder_of(chat.id))
+            self._count_steps(self.store.holder_of(chat.id))
         chat.files.restore_files([image_file(IMAGE, "secret.png")])
         self.wait(lambda: not chat.files.reason_to_wait())
-        controller.send(f"{SECRET} {self._draw.random()}")
-        for _ in range(self._draw.randrange(30)):
-            self._qt.processEvents()
-        end = self._draw.choice(("edit", "regenerate", "delete", "discard", "keep", "write on"))
+        controller.send(f"{SECRET} {self.draw.random()}")
+        for _ in range(self.draw.randrange(30)):
+            self.qt.processEvents()
+        end = self.draw.choice(("edit", "regenerate", "delete", "discard", "keep", "write on"))
         if end != "discard":
             self._wait_for_idle()
-        chat.set_typed(f"{SECRET} {self._draw.random()}")
+        chat.set_typed(f"{SECRET} {self.draw.random()}")
         chat.unsent.store()
         self._tell_done("written", chat.path.ids[-1])
         match end:
             case "edit":
-                controller.edit_message(chat.path.ids[-2], f"{SECRET} {self._draw.random()}")
+                controller.edit_message(chat.path.ids[-2], f"{SECRET} {self.draw.random()}")
             case "regenerate":
                 controller.regenerate(chat.path.ids[-1])
             case "delete":
@@ -323,31 +320,31 @@ class Work:
 
     def notes(self) -> None:
         """Have something remembered, keep it, and change or delete it."""
-        control = self._controller.notes
-        if not self._controller.settings.values.notes_everywhere:
-            self._controller.settings.change_values(notes_everywhere=True)
-        self._controller.send(f"Remember that it is {self._draw.random()}")
+        control = self.controller.notes
+        if not self.controller.settings.values.notes_everywhere:
+            self.controller.settings.change_values(notes_everywhere=True)
+        self.controller.send(f"Remember that it is {self.draw.random()}")
         self._wait_for_reply()
-        (proposed,) = control.proposed(self._controller.chat.conversation)
+        (proposed,) = control.proposed(self.chat.conversation)
         self._tell_notes([*self._noted(), proposed.text])
         control.keep(proposed, proposed.text)
         self._tell_done("notes", self._noted())
-        if self._draw.random() < 0.5:
-            note = self._draw.choice(self._controller.replies.notes())
-            text = "" if self._draw.random() < 0.5 else f"It is {self._draw.random()}"
-            changed = (each.text if each.id != note.id else text for each in self._controller.replies.notes())
+        if self.draw.random() < 0.5:
+            note = self.draw.choice(self.controller.replies.notes())
+            text = "" if self.draw.random() < 0.5 else f"It is {self.draw.random()}"
+            changed = (each.text if each.id != note.id else text for each in self.controller.replies.notes())
             self._tell_notes([each for each in changed if each])
             control.change(note, text)
             self._tell_done("notes", self._noted())
 
     def _noted(self) -> list[str]:
-        return [note.text for note in self._controller.replies.notes()]
+        return [note.text for note in self.controller.replies.notes()]
 
     def _tell_notes(self, wanted: list[str]) -> None:
         self._tell_wanted("notes", self._noted(), wanted)
 
     def _state(self) -> frozenset[tuple[int, str]]:
-        rows = self._store.rows("SELECT id, text FROM messages")
+        rows = self.store.rows("SELECT id, text FROM messages")
         return frozenset((row[0], row[1]) for row in rows)
 
 

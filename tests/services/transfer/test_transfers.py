@@ -16,7 +16,6 @@ from rdchat.chat.transfer import transfer_process
 from rdchat.chat.transfer.chat_import import ImportWriter
 from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.api import Role
 from rdchat.services.transfers import Transfers
 from rdchat.work import served
 from tests.chat.transfer.huge_chats import HUGE, within, write, write_zip
@@ -25,7 +24,7 @@ from tests.garbage_children import KINDS, put_in_place
 from tests.grids import share
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, pause_midway
-from tests.stores import written_by_hand
+from tests.stores import add_long_path, written_by_hand
 
 WAIT_MS = 60_000
 
@@ -136,7 +135,7 @@ def test_an_export_comes_back_as_it_was(desk: Transfers, window: Window, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: Transfers, window: Window, tmp_path: Path):
+def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: Transfers, window: Window):
     settings = window.settings
     settings.change_values(system_prompt="Then", titles_by_model=False)
     window.ask("First")
@@ -158,16 +157,12 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: Transfers,
 
 
 @pytest.mark.slow
-def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
-    desk: Transfers, window: Window, tmp_path: Path
-):
+def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(desk: Transfers, window: Window):
     store = window.store
     order = window.chats.order
     chats = [store.create_conversation(title) for title in ("Erased", "Copied", "Cut")]
     for chat in chats:
-        last = None
-        for number in range(300):
-            last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
+        add_long_path(store, chat)
     back_up(desk, window)
     store.delete_conversation(chats[0].id)
     store.message_trash.delete(store.messages(chats[2].id)[1].id)
@@ -189,9 +184,7 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     (tmp_path / "other").mkdir()
     other = ConversationStore(tmp_path / "other" / "conversations.db")
     tax = other.create_conversation("Tax")
-    last = None
-    for number in range(4):
-        last = other.add_message(tax.id, last, Role.USER, f"Text {number}").id
+    add_long_path(other, tax)
     other.close()
     window.ask("Hi")
     chats = window.chats
