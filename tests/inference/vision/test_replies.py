@@ -372,7 +372,7 @@ def described(session: ChatSession, image: ChatImage) -> str:
 def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
     session = ChatSession(model)
     wrong = list[str]()
-    count = 40
+    count = 20
     for image, caption in drawings(tmp_path, count):
         said = described(session, image)
         if said != caption:
