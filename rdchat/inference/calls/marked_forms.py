@@ -258,7 +258,7 @@ class Gemma:
     def _several(self, text: str, at: int) -> tuple[str, int]:
         """Return the JSON of the object or the list at an offset, and where it ends."""
         is_object = text[at] == "{"
-        closing = "}" if text[at] == "{" else "]"
+        closing = "}" if is_object else "]"
         results = list[tuple[str, str]]()
         at = after_blanks(text, at + 1)
         while text[at] != closing:
@@ -266,7 +266,7 @@ class Gemma:
             if is_object and key is None:
                 raise ValueError("a value without a name")
             value, at = self._value(text, key.end() if key else at)
-            results.append((key[2] if key else str(len(results)), value))
+            results.append((key[2] if key else "", value))
             at = after_blanks(text, at)
             if text[at] not in (",", closing):
                 raise ValueError("text between the values")
@@ -354,16 +354,16 @@ class TaggedForm:
     Qwen's form: `<function=add><parameter=a>1</parameter></function>`.
 
     Attributes:
-        call: Begins a call; its group is `name`.
+        call: Pattern of what begins a call; its group is `name`.
         call_end: Ends it; empty where the block's own end does.
-        argument: Begins an argument; its groups are `name`, and perhaps `type`, that of the value.
+        argument: Pattern of what begins an argument; its groups are `name`, and perhaps `type`, that of the value.
         argument_end: Ends it.
         lines: Whether the values of a call stand on lines of their own, all or none.
     """
 
-    call: re.Pattern[str]
+    call: str
     call_end: str
-    argument: re.Pattern[str]
+    argument: str
     argument_end: str
     lines: bool = False
 
@@ -371,7 +371,7 @@ class TaggedForm:
         """Return the calls of a text that is nothing but calls; raise ValueError if it is anything else."""
         if text.lstrip()[:1] in {"{", "["}:
             return json_calls(text, tools)
-        heads = list(self.call.finditer(text))
+        heads = list(re.finditer(self.call, text))
         if not heads or text[: heads[0].start()].strip():
             raise ValueError("no call")
         ends = [*(head.start() for head in heads[1:]), len(text)]
@@ -385,25 +385,29 @@ class TaggedForm:
         if not body.endswith(self.call_end):
             raise ValueError("a call without an end")
         body = body[: len(body) - len(self.call_end)]
-        results = list(self.argument.finditer(body))
-        starts = [*(each.start() for each in results), len(body)]
+        found = list(re.finditer(self.argument, body))
+        arguments = list[tuple[str, str]]()
+        for each, value in zip(found, self._written(body, found), strict=True):
+            key = each["name"].strip()
+            arguments.append((key, self._value(name, key, each.groupdict().get("type"), value, tools)))
+        return tools.make_call(name, arguments)
+
+    def _written(self, body: str, arguments: list[re.Match[str]]) -> list[str]:
+        """Return the values of a call's arguments as they were written; `arguments` are where each begins."""
+        starts = [*(each.start() for each in arguments), len(body)]
         if body[: starts[0]].strip():
             raise ValueError("text between the arguments")
         values = []
-        for argument, end in zip(results, starts[1:], strict=True):
+        for argument, end in zip(arguments, starts[1:], strict=True):
             value, mark, behind = body[argument.end() : end].rpartition(self.argument_end)
             if not mark or behind.strip():
                 raise ValueError("an argument without an end")
             values.append(value)
-        if self.lines and any(each.startswith("\n") for each in values):
-            if not all(len(each) > 1 and each[0] == each[-1] == "\n" for each in values):
-                raise ValueError("a value on half a line")
-            values = [each[1:-1] for each in values]
-        arguments = list[tuple[str, str]]()
-        for each, value in zip(results, values, strict=True):
-            key = each["name"].strip()
-            arguments.append((key, self._value(name, key, each.groupdict().get("type"), value, tools)))
-        return tools.make_call(name, arguments)
+        if not self.lines or not any(each.startswith("\n") for each in values):
+            return values
+        if not all(len(each) > 1 and each[0] == each[-1] == "\n" for each in values):
+            raise ValueError("a value on half a line")
+        return [each[1:-1] for each in values]
 
     def _value(self, name: str, key: str, kind: str | None, value: str, tools: OfferedTools) -> str:
         """Return the JSON of an argument: by the type that its tag names (`kind`), or else by the tool's schema."""
@@ -414,28 +418,26 @@ class TaggedForm:
         return value.strip() if kind else tools.value(name, key, value)
 
 
-def _form(call: str, call_end: str, argument: str, argument_end: str, *, lines: bool = False) -> TaggedForm:
-    return TaggedForm(re.compile(call), call_end, re.compile(argument), argument_end, lines)
-
-
-QWEN = _form(
+QWEN = TaggedForm(
     r"<function=(?P<name>[^<>\s]+)>", "</function>", r"<parameter=(?P<name>[^<>\n]+)>", "</parameter>", lines=True
 )
 
 # `add<arg_key>a</arg_key><arg_value>1</arg_value>`: the name stands first, and nothing ends the call.
 GLM, LONGCAT = (
-    _form(rf"\A\s*(?P<name>[^<>\s]+)(?=\s*(?:<{mark}_key>|\Z))", "",
-          rf"<{mark}_key>(?P<name>[^<>]++)</{mark}_key>\s*+<{mark}_value>", f"</{mark}_value>")
+    TaggedForm(rf"\A\s*(?P<name>[^<>\s]+)(?=\s*(?:<{mark}_key>|\Z))", "",
+               rf"<{mark}_key>(?P<name>[^<>]++)</{mark}_key>\s*+<{mark}_value>", f"</{mark}_value>")
     for mark in ("arg", "longcat_arg")
 )  # fmt: skip
 
-MINIMAX = _form(rf"<invoke{_NAMED}\s*>", "</invoke>", rf"<parameter{_NAMED}\s*>", "</parameter>")
-MUSE = _form(rf"<atem:invoke{_NAMED}\s*>", "</atem:invoke>", rf"<atem:parameter{_NAMED}\s*>", "</atem:parameter>")
+MINIMAX = TaggedForm(rf"<invoke{_NAMED}\s*>", "</invoke>", rf"<parameter{_NAMED}\s*>", "</parameter>")
+MUSE = TaggedForm(rf"<atem:invoke{_NAMED}\s*>", "</atem:invoke>", rf"<atem:parameter{_NAMED}\s*>", "</atem:parameter>")
 
 # The block's own marks are those of the call.
-MINICPM = _form(r"""\A\s*(?P<quote>["']?)(?P<name>[^"'<>\s]+)(?P=quote)\s*>""", "", rf"<param{_NAMED}\s*>", "</param>")
+MINICPM = TaggedForm(
+    r"""\A\s*(?P<quote>["']?)(?P<name>[^"'<>\s]+)(?P=quote)\s*>""", "", rf"<param{_NAMED}\s*>", "</param>"
+)
 
-_KIMI_CALL = _form(
+_KIMI_CALL = TaggedForm(
     _KIMI_HEAD, "<|close|>call<|sep|>",
     r'<\|open\|>argument\skey="(?P<name>[^"]++)"(?:\s++type="(?P<type>\w++)")?[^<]*+<\|sep\|>',
     "<|close|>argument<|sep|>",

@@ -176,13 +176,11 @@ class PromptTokenizer:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         template = tokenizer.chat_template
-        source = "\0".join(map(str, template.values())) if isinstance(template, dict) else str(template or "")
-        self.template = source
-        added = self.tokenizer.added_tokens_decoder.items()
+        self.template = "\0".join(map(str, template.values())) if isinstance(template, dict) else str(template or "")
         self.control: dict[str, int] = {
             token.content: int(token_id)
-            for token_id, token in added
-            if is_control(token.content, bool(token.special), source)
+            for token_id, token in tokenizer.added_tokens_decoder.items()
+            if is_control(token.content, bool(token.special), self.template)
         }
         self._tokens = ControlTokens(self.control)
         self._ids = frozenset(self.control.values())

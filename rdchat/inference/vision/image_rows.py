@@ -392,44 +392,36 @@ class TowerInput:
         """See `ImageInput`.
 
         Images that end before `start` are left out. For the others the rows are found or computed, one image after the
-        other; then `feed` puts them into the calls.
+        other; then `_feed` puts them into the calls.
         """
         images = self._images(request)
-        cap = request.image_cap
+        counts = [self.prompts.tokens(image, request.image_cap) for image in images]
         pixels = [index for index, token in enumerate(ids) if token < 0]
-        # The ids, but with 0 for images that end before `start`: these are in the cache, and their rows are not needed.
+        # Those of the images that end before `start` are in the cache, and their rows are not needed.
+        old = sum(pixels[end - 1] < start for end in np.cumsum(counts))
+        skipped = sum(counts[:old])
         fed = list(ids)
-        # The other images, with the number of their tokens.
-        new = list[tuple[ChatImage, int]]()
-        for image in images:
-            count = self.prompts.tokens(image, cap)
-            own = pixels[:count]
-            pixels = pixels[count:]
-            if own[-1] >= start:
-                new.append((image, count))
-            else:
-                for index in own:
-                    fed[index] = 0
+        for index in pixels[:skipped]:
+            fed[index] = 0
         seen = list[SeenImage]()
-        for image, count in new:
-            yield len(new) - len(seen), None
+        for image, count in zip(images[old:], counts[old:], strict=True):
+            yield len(images) - old - len(seen), None
             seen.append(self._see(image, count, request, waiting, stage))
-        if sum(len(each.rows) for each in seen) != sum(token < 0 for token in fed):
+        if sum(len(each.rows) for each in seen) != len(pixels) - skipped:
             raise ModelError("An image of this chat has changed on the disk.", "Attach it again.")
-        prompt = self._rows.prompt(fed, spans, seen)
+        yield 0, partial(self._feed, self._rows.prompt(fed, spans, seen))
 
-        def feed(cache: KVCache, start: int, end: int) -> None:
-            rows = prompt.rows_for_call(start, end, self._embed)
-            tokens = mx.maximum(mx.array(fed[start:end])[None], 0)
-            if rows is None:
-                self._network(tokens, cache=cache.layers)
-                return
-            windows_only = self.prompts.family.windows_only
-            seeing = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
-            with self._hooks.rows_for_call(rows), seeing:
-                self._network(tokens, cache=cache.layers, input_embeddings=rows.embeddings)
-
-        yield 0, feed
+    def _feed(self, prompt: SeenPrompt, cache: KVCache, start: int, end: int) -> None:
+        """Feed the tokens of a prompt from `start` to `end`, with the rows of its images."""
+        rows = prompt.rows_for_call(start, end, self._embed)
+        tokens = mx.maximum(mx.array(prompt.ids[start:end])[None], 0)
+        if rows is None:
+            self._network(tokens, cache=cache.layers)
+            return
+        windows_only = self.prompts.family.windows_only
+        seeing = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
+        with self._hooks.rows_for_call(rows), seeing:
+            self._network(tokens, cache=cache.layers, input_embeddings=rows.embeddings)
 
     def _see(
         self, image: ChatImage, count: int, request: GenerationRequest, waiting: Waiting, stage: StageTimer
