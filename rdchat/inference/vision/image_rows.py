@@ -79,7 +79,7 @@ class ImageRowHooks:
     def __init__(
         self, network: nn.Module, sections: Sequence[int] = (), deep: int = 0, *, interleaved: bool = True
     ) -> None:
-        # Those of the call that runs; None outside of calls, and for text alone.
+        # Those of the call that runs; None outside of such calls.
         self._rows: CallRows | None = None
         for name, module in network.named_modules() if sections else ():
             if "rope" in name.rsplit(".", 1)[-1] and callable(module):
@@ -90,8 +90,8 @@ class ImageRowHooks:
             wrap_call(layer, partial(self._add, number))
 
     @contextmanager
-    def rows_for_call(self, rows: CallRows | None) -> Iterator[None]:
-        """Within the block, calls of the network have these rows; None for text alone."""
+    def rows_for_call(self, rows: CallRows) -> Iterator[None]:
+        """Within the block, calls of the network have these rows."""
         self._rows = rows
         try:
             yield

@@ -206,7 +206,6 @@ def test_a_model_with_a_setting_that_is_not_followed_does_not_see(tmp_path: Path
         ("qwen3_vl", {"size": {"longest_edge": 640}}, False),
         ("qwen3_vl", {"size": {"longest_edge": 640}, "min_pixels": 64}, True),
         ("qwen3_vl", {"size": {"min_pixels": 64, "max_pixels": 640}, "min_pixels": 64, "max_pixels": 640}, True),
-        ("qwen3_vl", {"size": None}, True),
         ("smolvlm", {"size": {"longest_edge": 64, "shortest_edge": 32}}, True),
         ("gemma3", {"size": {"shortest_edge": 32}}, False),
         ("gemma3", {"size": 32}, True),

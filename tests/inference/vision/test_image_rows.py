@@ -14,7 +14,6 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as some
-from mlx_lm.models.cache import make_prompt_cache
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
@@ -188,17 +187,6 @@ def test_a_chat_goes_on_from_before_inside_and_behind_images(model: SeeingModel)
         held.trim_to(length)
         kept = len(held.tokens)
         assert apart(model.read(held), whole[kept:]) < EQUAL
-
-
-def test_text_alone_is_computed_as_without_the_seam(model: SeeingModel) -> None:
-    ids = mx.array([[3, 4, 5, 6, 7]])
-    held = make_prompt_cache(model.model.network)
-    before = np.array(model.model.network(ids, cache=held))
-    text = model.rows.prompt([3, 4, 5, 6, 7], [], model.seen)
-    assert text.rows_for_call(0, 5, model.embed) is None
-    with model.hooks.rows_for_call(None):
-        again = np.array(model.model.network(ids, cache=make_prompt_cache(model.model.network)))
-    assert np.array_equal(before, again)
 
 
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32])

@@ -157,14 +157,6 @@ def test_another_image_of_the_same_size_is_no_hit(
     assert again.statistics.cached_prompt_tokens == kept, "the same file elsewhere is the same image"
 
 
-def test_a_model_that_does_not_see_gets_a_line(small_model: Path, images: list[ChatImage]) -> None:
-    model = load_model(small_model)
-    message = ChatMessage(Role.USER, "What is it?", images=(images[0],))
-    text = model.decode(model.encode_chat((message,)))
-    assert "(an image that this model cannot see)" in text
-    assert text.index("(an image") < text.index("What is it?")
-
-
 @pytest.mark.parametrize("kind", share(KINDS))
 def test_edits_and_another_reply_are_those_of_a_new_chat(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
