@@ -238,7 +238,8 @@ class PartsReader:
         for head in _HEAD.finditer(text) if self._heads else ():
             written = "".join(head[1].split())
             is_whole = written.startswith(self._heads)
-            if is_whole or (head.end(1) == len(text) and any(mark.startswith(written) for mark in self._heads)):
+            may_go_on = head.end(1) == len(text) and any(mark.startswith(written) for mark in self._heads)
+            if is_whole or may_go_on:
                 openings.append((head.start(), is_whole))
                 break
         return min(openings, default=(len(text), False))
