@@ -147,7 +147,7 @@ def see_through(mode: str) -> Image.Image:
 
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    [("RGBA", "PNG"), ("RGBA", "WEBP"), ("RGBA", "TIFF"), ("LA", "PNG"), ("P", "PNG"), ("P", "GIF"), ("L", "PNG"),
+    [("RGBA", "PNG"), ("RGBA", "WEBP"), ("RGBA", "TIFF"), ("LA", "PNG"), ("P", "PNG"), ("RGBA", "GIF"), ("L", "PNG"),
      ("RGB", "PNG"), ("RGBA", "AVIF")],
 )  # fmt: skip
 def test_what_cannot_be_seen_is_white(mode: str, kind: str) -> None:
