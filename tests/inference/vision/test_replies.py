@@ -43,10 +43,21 @@ HEADER = "\n<|im_start|>assistant\n"
 """Stands between the end token of a question and its reply."""
 
 
+class GoldenModels(dict[str, LoadedModel]):
+    """Loads the model of a kind when it is first needed."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__()
+        self.place = place
+
+    def __missing__(self, kind: str) -> LoadedModel:
+        self[kind] = load_model(seeing_folder(self.place / kind, kind), "float32")
+        return self[kind]
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LoadedModel]:
-    place = tmp_path_factory.mktemp("seeing")
-    return {kind: load_model(seeing_folder(place / kind, kind), "float32") for kind in KINDS}
+    return GoldenModels(tmp_path_factory.mktemp("seeing"))
 
 
 @pytest.fixture(scope="module")
