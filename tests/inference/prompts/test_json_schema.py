@@ -88,7 +88,8 @@ REFERENCES = {
 def test_references_mean_the_same_inside_a_call_and_in_a_format(name: str) -> None:
     """A reference to the root once meant the call around the arguments."""
     schema, good, bad = REFERENCES[name]
-    good, bad = {"a": good}, {"a": bad}
+    good = {"a": good}
+    bad = {"a": bad}
     call = call_shape([tool(schema), tool(OTHER, "other")])
     assert takes(call, {"name": "t", "arguments": good})
     assert not takes(call, {"name": "t", "arguments": bad})
