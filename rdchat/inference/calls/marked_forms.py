@@ -56,7 +56,7 @@ _KIMI_JSON = re.compile(
 def after_blanks(text: str, at: int) -> int:
     """Return where something other than blanks follows."""
     match = _BLANK.match(text, at)
-    assert match is not None
+    assert match
     return match.end()
 
 
@@ -201,7 +201,7 @@ def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: st
     calls = list[ToolCall]()
     at = 0
     while at < len(text.rstrip()):
-        if (result := head.match(text, at)) is None:
+        if not (result := head.match(text, at)):
             raise ValueError("text between the calls")
         end = value_end(text, result.end())
         calls.append(tools.make_call(result["name"], text[result.end() : end], result["id"] or ""))
@@ -231,7 +231,7 @@ class Gemma:
         """Return the calls of a text that is nothing but calls; raise ValueError if it is anything else."""
         calls = list[ToolCall]()
         at = 0
-        while (head := _CALL.match(text, at)) is not None:
+        while head := _CALL.match(text, at):
             arguments, at = self._value(text, head.end())
             calls.append(tools.make_call(head[1], arguments))
         if text[at:].strip():
@@ -249,9 +249,9 @@ class Gemma:
         if text[at] == '"':
             end = value_end(text, at)
             return text[at:end], end
-        if (single := _SINGLE.match(text, at)) is not None:
+        if single := _SINGLE.match(text, at):
             return json.dumps(single[0][1:-1], ensure_ascii=False), single.end()
-        if (word := _WORD.match(text, at)) is None:
+        if not (word := _WORD.match(text, at)):
             raise ValueError("no value")
         return word[0], word.end()
 
@@ -354,16 +354,16 @@ class TaggedForm:
     Qwen's form: `<function=add><parameter=a>1</parameter></function>`.
 
     Attributes:
-        call: Pattern of what begins a call; its group is `name`.
+        call: Begins a call; its group is `name`.
         call_end: Ends it; empty where the block's own end does.
-        argument: Pattern of what begins an argument; its groups are `name`, and perhaps `type`, that of the value.
+        argument: Begins an argument; its groups are `name`, and perhaps `type`, that of the value.
         argument_end: Ends it.
         lines: Whether the values of a call stand on lines of their own, all or none.
     """
 
-    call: str
+    call: re.Pattern[str]
     call_end: str
-    argument: str
+    argument: re.Pattern[str]
     argument_end: str
     lines: bool = False
 
@@ -371,7 +371,7 @@ class TaggedForm:
         """Return the calls of a text that is nothing but calls; raise ValueError if it is anything else."""
         if text.lstrip()[:1] in {"{", "["}:
             return json_calls(text, tools)
-        heads = list(re.finditer(self.call, text))
+        heads = list(self.call.finditer(text))
         if not heads or text[: heads[0].start()].strip():
             raise ValueError("no call")
         ends = [*(head.start() for head in heads[1:]), len(text)]
@@ -385,7 +385,7 @@ class TaggedForm:
         if not body.endswith(self.call_end):
             raise ValueError("a call without an end")
         body = body[: len(body) - len(self.call_end)]
-        found = list(re.finditer(self.argument, body))
+        found = list(self.argument.finditer(body))
         arguments = list[tuple[str, str]]()
         for each, value in zip(found, self._written(body, found), strict=True):
             key = each["name"].strip()
@@ -411,33 +411,35 @@ class TaggedForm:
 
     def _value(self, name: str, key: str, kind: str | None, value: str, tools: OfferedTools) -> str:
         """Return the JSON of an argument: by the type that its tag names (`kind`), or else by the tool's schema."""
-        if (data := _CDATA.fullmatch(value)) is not None:
+        if data := _CDATA.fullmatch(value):
             value = data[1]
         if kind == "string":
             return json.dumps(value, ensure_ascii=False)
         return value.strip() if kind else tools.value(name, key, value)
 
 
-QWEN = TaggedForm(
+def _form(call: str, call_end: str, argument: str, argument_end: str, *, lines: bool = False) -> TaggedForm:
+    return TaggedForm(re.compile(call), call_end, re.compile(argument), argument_end, lines)
+
+
+QWEN = _form(
     r"<function=(?P<name>[^<>\s]+)>", "</function>", r"<parameter=(?P<name>[^<>\n]+)>", "</parameter>", lines=True
 )
 
 # `add<arg_key>a</arg_key><arg_value>1</arg_value>`: the name stands first, and nothing ends the call.
 GLM, LONGCAT = (
-    TaggedForm(rf"\A\s*(?P<name>[^<>\s]+)(?=\s*(?:<{mark}_key>|\Z))", "",
-               rf"<{mark}_key>(?P<name>[^<>]++)</{mark}_key>\s*+<{mark}_value>", f"</{mark}_value>")
+    _form(rf"\A\s*(?P<name>[^<>\s]+)(?=\s*(?:<{mark}_key>|\Z))", "",
+          rf"<{mark}_key>(?P<name>[^<>]++)</{mark}_key>\s*+<{mark}_value>", f"</{mark}_value>")
     for mark in ("arg", "longcat_arg")
 )  # fmt: skip
 
-MINIMAX = TaggedForm(rf"<invoke{_NAMED}\s*>", "</invoke>", rf"<parameter{_NAMED}\s*>", "</parameter>")
-MUSE = TaggedForm(rf"<atem:invoke{_NAMED}\s*>", "</atem:invoke>", rf"<atem:parameter{_NAMED}\s*>", "</atem:parameter>")
+MINIMAX = _form(rf"<invoke{_NAMED}\s*>", "</invoke>", rf"<parameter{_NAMED}\s*>", "</parameter>")
+MUSE = _form(rf"<atem:invoke{_NAMED}\s*>", "</atem:invoke>", rf"<atem:parameter{_NAMED}\s*>", "</atem:parameter>")
 
 # The block's own marks are those of the call.
-MINICPM = TaggedForm(
-    r"""\A\s*(?P<quote>["']?)(?P<name>[^"'<>\s]+)(?P=quote)\s*>""", "", rf"<param{_NAMED}\s*>", "</param>"
-)
+MINICPM = _form(r"""\A\s*(?P<quote>["']?)(?P<name>[^"'<>\s]+)(?P=quote)\s*>""", "", rf"<param{_NAMED}\s*>", "</param>")
 
-_KIMI_CALL = TaggedForm(
+_KIMI_CALL = _form(
     _KIMI_HEAD, "<|close|>call<|sep|>",
     r'<\|open\|>argument\skey="(?P<name>[^"]++)"(?:\s++type="(?P<type>\w++)")?[^<]*+<\|sep\|>',
     "<|close|>argument<|sep|>",
@@ -446,7 +448,7 @@ _KIMI_CALL = TaggedForm(
 
 def kimi_k3_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
     """Return the calls of Kimi K3, whose arguments are typed, or one JSON object."""
-    if (call := _KIMI_JSON.fullmatch(text)) is None:
+    if not (call := _KIMI_JSON.fullmatch(text)):
         return _KIMI_CALL(text, tools)
     members(call[2])
     return [tools.make_call(call[1], call[2])]

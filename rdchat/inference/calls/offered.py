@@ -35,7 +35,7 @@ def repaired(text: str) -> Iterator[str]:
     # Where none was written, the end of the last value may be missing too.
     for braces in range(_MAX_BRACES + 1 if escaped.endswith("}") else 1):
         yield escaped + "}" * braces
-    if (literal := python_json(text)) is not None:
+    if literal := python_json(text):
         yield literal
 
 

@@ -191,7 +191,7 @@ class Vision(NamedTuple):
 
     def sizes(self, sizes: ModelSizes) -> ModelSizes:
         """Return a model's sizes, including its vision tower."""
-        image_bytes = CACHED_ROWS_BYTES if self.family is not None else 0
+        image_bytes = CACHED_ROWS_BYTES if self.family else 0
         sizes = replace(sizes, tower_parameters=self.tower_parameters, image_bytes=image_bytes)
         if not self.is_fetched:
             return sizes

@@ -281,7 +281,7 @@ class ImageRows:
 
 def seeing(folder: Path, vision: Vision) -> Vision:
     """Return what a model of a folder sees with: without a tower whose shapes do not fit, but with the reason."""
-    if vision.family is not None:
+    if vision.family:
         try:
             ImageRows(folder, vision).check_shapes()
         except ModelError as error:
@@ -431,7 +431,7 @@ class TowerInput:
         keep = request.keep
         key = self.prompts.key(image, cap)
         seen = self._rows.stored_rows(key)
-        if seen is None and keep is not None:
+        if seen is None and keep:
             with stage(Stage.READ_ROWS):
                 seen = self._rows.read_rows(key, count, keep)
         if seen is not None:
@@ -448,7 +448,7 @@ class TowerInput:
             self.prompts.failed.add(image.digest)
             hint = f"{error.hint} Or try again: the model then gets a line of text in its place."
             raise ImageRefusedError(error.message, hint) from error
-        if keep is not None:
+        if keep:
             write_rows(keep, key, seen.arrays)
         return seen
 
