@@ -338,7 +338,7 @@ def _python_json(node: ast.expr, source: str, back: Callable[[str], str]) -> str
             )
     # A number stays as it was written.
     number = ast.get_source_segment(source, node) or ""
-    if NUMBER.fullmatch(number) is None:
+    if not NUMBER.fullmatch(number):
         raise ValueError("no literal")
     return number
 

@@ -210,7 +210,7 @@ class ModelPrompts:
             parts = [turn["content"] for turn in turns] + [text] * bool(text)
             return encode(text="\n\n".join(parts), begins=True)
         given = {"tools": marked(json.loads(tools), mark)} if tools else {}
-        if (render := _own_renderer(self._tokenizer)) is not None:
+        if render := _own_renderer(self._tokenizer):
             rendered = str(render(turns, add_generation_prompt=True, tokenize=False, **given))
             return encode(text=fit_opening(rendered, thought + begun.content, has_thought=has_thought) + text)
         variables = {**usual_variables(self._tokenizer), **chosen, **given}
@@ -282,7 +282,7 @@ class ModelPrompts:
 
     def _template_thinking(self, waiting: Waiting = lambda: None) -> TemplateThinking:
         """Return what the chat template does with thoughts; nothing for one in Python, which is not tried."""
-        if not self._tokenizer.has_chat_template or _own_renderer(self._tokenizer) is not None:
+        if not self._tokenizer.has_chat_template or _own_renderer(self._tokenizer):
             return TemplateThinking()
         return self.process.thinking(self._folder, usual_variables(self._tokenizer), waiting)
 

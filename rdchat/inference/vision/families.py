@@ -233,7 +233,7 @@ def _vision_in(folder: Path) -> Vision:
             model_type = check_architecture(config)
             if not takes_image_rows(model_type):
                 reason = f"mlx-lm's module for '{model_type}' cannot take images."
-    if family is None:
+    if not family:
         return Vision(None, {}, reason=reason)
     # A tower of another kind, which has a kernel where this family has a matrix.
     if family.matrix and len(tensors[own[family.matrix]].shape) != 2:

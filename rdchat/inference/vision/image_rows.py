@@ -144,7 +144,7 @@ class ImageRows:
     """
 
     def __init__(self, folder: Path, vision: Vision) -> None:
-        assert vision.family is not None
+        assert vision.family
         self._name = folder.name
         self._vision = vision
         self._family = vision.family
@@ -357,7 +357,7 @@ class TowerInput:
     """
 
     def __init__(self, folder: Path, vision: Vision, network: nn.Module, vocabulary_size: int) -> None:
-        assert vision.family is not None
+        assert vision.family
         self.prompts = ImagePrompts(vision.folder, vision.family)
         self.token = self.prompts.token
         self._rows = ImageRows(folder, vision)
