@@ -121,8 +121,8 @@ def with_known_names(network: nn.Module, model_type: str, weights: dict[str, mx.
             for name in [name for name in weights if ".mlp.experts.0." in name]:
                 before, _, part = name.partition(".experts.0.")
                 count = len(weights[f"{before}.gate.weight"])
-                experts = [weights.pop(f"{before}.experts.{number}.{part}") for number in range(count)]
-                weights[f"{before}.switch_mlp.{part}"] = mx.stack(experts)
+                own = [weights.pop(f"{before}.experts.{number}.{part}") for number in range(count)]
+                weights[f"{before}.switch_mlp.{part}"] = mx.stack(own)
     return weights
 
 

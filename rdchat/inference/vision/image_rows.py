@@ -210,7 +210,7 @@ class ImageRows:
             self._recent.popitem(last=False)
         return seen
 
-    def prompt(self, ids: Sequence[int], spans: Sequence[ImageSpan], images: Iterable[SeenImage]) -> "SeenPrompt":
+    def prompt(self, ids: list[int], spans: Sequence[ImageSpan], images: Iterable[SeenImage]) -> "SeenPrompt":
         """Return a prompt with the rows of its images.
 
         Args:
@@ -308,7 +308,7 @@ class SeenPrompt:
         scale: What the network multiplies all rows by.
     """
 
-    ids: Sequence[int]
+    ids: list[int]
     spans: Sequence[ImageSpan]
     image: SeenImage
     by_axis: bool = False
