@@ -407,8 +407,8 @@ class ModelCard(FolderFacts):
 
 def remote_model(address: str | None) -> tuple[str, str] | None:
     """Return the remote server's name and the model's, of `remote:SERVER/MODEL`; None for other addresses."""
-    server, separator, model = (address or "").removeprefix(_REMOTE).partition("/")
-    is_remote = bool(address and address.startswith(_REMOTE) and separator and server and model)
+    server, _, model = (address or "").removeprefix(_REMOTE).partition("/")
+    is_remote = bool(address and address.startswith(_REMOTE) and server and model)
     return (server, model) if is_remote else None
 
 

@@ -182,10 +182,8 @@ class PartsReader:
         parting.read_markers(visible, len(visible))
         *closed, last = parting.parts()
         for part in closed:
-            if not self._has_call:
-                self._add(pieces, visible, part)
-        if not self._has_call:
-            self._add(pieces, visible, last, is_last=True)
+            self._add(pieces, visible, part)
+        self._add(pieces, visible, last, is_last=True)
         return tuple(pieces)
 
     def _take_blanks(self) -> str:
@@ -194,33 +192,36 @@ class PartsReader:
         return blanks
 
     def _add(self, pieces: list[Piece], text: str, part: ReplyPart, *, is_last: bool = False) -> None:
-        """Add pieces of what is new of a part; text between two parts is the marker of the second one.
+        """Add pieces of what is new of a part: its marker, and its text up to where a call begins; then no more.
 
-        First the marker, if nothing of the part's own text was returned yet, and then the text, up to where a call
-        begins. Blanks are divided as `Thoughts.thought` and `Thoughts.answer` do it:
-        - Blanks behind a marker belong to it before a thought, and before the first text of the answer. They are text
-          of the answer where it goes on behind a later marker, and at the very beginning of the reply.
-        - Blanks at the end of the text are held back where a marker or a call may follow (the last part), at the end of
-          a thought, before a call, and where the answer has nothing but blanks so far. They come with later
-          text, as part of the next marker or of the answer. A part of the answer that a marker has ended returns them
-          at once.
+        The marker is the text between two parts; it comes first, unless some of the part's own text was returned.
+        Blanks at the end of the text wait where a marker or a call may follow (the last part), at the end of a thought,
+        before a call, and where the answer has nothing but blanks so far. They come with later text, as part of the
+        next marker or of the answer. A part of the answer that a marker has ended returns them at once.
         """
-        start = part.start
-        end = part.end
+        if self._has_call:
+            return
         inside = part.is_thought
-        if start >= self._given or not self._in_text:
-            first = max(start, self._given)
-            blanks = len(text[first:end]) - len(text[first:end].lstrip())
-            if inside or (start > 0 and not self._has_answer):
-                first += blanks
-            self._give(pieces, text[self._given : first], inside, is_mark=True)
-        body = text[self._given : end]
+        if part.start >= self._given or not self._in_text:
+            self._give(pieces, text[self._given : self._marker_end(text, part)], inside, is_mark=True)
+        body = text[self._given : part.end]
         if self._call_marks and not inside:
             at, self._has_call = self._call_in(body)
             body = body[:at] if is_last or self._has_call else body
-        if is_last or inside or self._has_call or not (self._has_answer or body.strip()):
-            body = body.rstrip()
-        self._give(pieces, body, inside)
+        blanks_wait = is_last or inside or self._has_call or not (self._has_answer or body.strip())
+        self._give(pieces, body.rstrip() if blanks_wait else body, inside)
+
+    def _marker_end(self, text: str, part: ReplyPart) -> int:
+        """Return where the marker before a part ends, with the blanks that belong to it.
+
+        As in `Thoughts`, blanks behind a marker belong to it before a thought, and before the first text of the answer.
+        They are text of the answer where it goes on behind a later marker, and at the very beginning of the reply.
+        """
+        end = max(part.start, self._given)
+        if part.is_thought or (part.start > 0 and not self._has_answer):
+            body = text[end : part.end]
+            end += len(body) - len(body.lstrip())
+        return end
 
     def _give(self, pieces: list[Piece], text: str, inside: bool, *, is_mark: bool = False) -> None:
         """Add a piece that begins where the last one ended, unless its text is empty."""
@@ -237,7 +238,8 @@ class PartsReader:
         for head in _HEAD.finditer(text) if self._heads else ():
             written = "".join(head[1].split())
             is_whole = written.startswith(self._heads)
-            if is_whole or (head.end(1) == len(text) and any(mark.startswith(written) for mark in self._heads)):
+            may_go_on = head.end(1) == len(text) and any(mark.startswith(written) for mark in self._heads)
+            if is_whole or may_go_on:
                 openings.append((head.start(), is_whole))
                 break
         return min(openings, default=(len(text), False))

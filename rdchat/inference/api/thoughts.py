@@ -53,8 +53,6 @@ _FIRST_ONLY = {marker for pair in _FIRST_PAIRS for marker in pair}
 _LITERALS = {*_CLOSINGS, *_CLOSINGS.values(), *_WRAPPERS, *_MESSAGE_ENDS, *_HEADER_PARTS}
 _LONGEST = max(map(len, _LITERALS))
 _PREFIXES = {literal[:n] for literal in _LITERALS for n in range(1, len(literal))}
-# Each first marker contains one of these.
-_HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")
 _FIRST_CHARACTERS = {literal[0] for literal in _LITERALS}
 
 _CHANNEL = re.compile(
@@ -253,8 +251,6 @@ def split_thoughts(text: str, *, begun: bool = False, ended: bool = False, old: 
         ended: Whether the model ended the reply itself; then a thought that it did not close is its answer.
         old: Whether a closing marker alone ends a thought, as in replies of rdchat 0.1.0 and before.
     """
-    if not begun and not any(hint in text for hint in _HINTS):
-        return Thoughts(text, (ReplyPart(0, len(text)),))
     parting = Parting(begun, old=old)
     parting.read_markers(text, len(text))
     return Thoughts(text, parting.parts(ended))
@@ -379,31 +375,47 @@ class Parting:
             self._begin_part(start, end, to_thought=False)
 
     def _read_header(self, marker: str, start: int, end: int) -> None:
-        """Read the header of one of several messages: it shows whether the message is a thought, or a call.
+        """Read the header of one of several messages: it shows whether the message is a thought, an answer or a call.
 
-        First the header of a call is tried; the text of a call counts from `to=` on, so the part begins there. Then
-        the header is looked for backwards from `<|message|>` (Muse Spark's `to=self`), or forwards from another part of
-        one (gpt-oss's `<|channel|>analysis`). A `to=` without `<|start|>` counts only at the reply's start.
+        The header of a call is tried first. Any other begins at this marker (gpt-oss's
+        `<|channel|>analysis<|message|>`), or ends with it (Muse Spark's `to=self<|message|>`).
+        """
+        if self._read_call_header(start):
+            return
+        header = self._recipient_before(start, end) if marker == "<|message|>" else _CHANNEL.match(self._text, start)
+        if header and (self._inside or not self._is_quoted(header.start())):
+            self._begin_part(header.start(), header.end(), to_thought=header[1] in _THINKING_HEADERS)
+            self._closing = None
+
+    def _read_call_header(self, start: int) -> bool:
+        """Read the header of a call if one begins at a marker; return whether one does.
+
+        At the reply's very start it may begin before the marker, with `to=`. The call's text counts from `to=` on, so
+        the part begins there.
         """
         first = self._blank_end(0)
         begin = first if self._text.startswith("to=", first) and not self._seen else start
-        if (call := _TO_TOOL.match(self._text, begin)) and (self._inside or not self._is_quoted(start)):
-            self._begin_part(call.start(), call.start("call"), to_thought=False)
-            self._closing = None
-            self._call_header = call.end()
-            return
-        if marker == "<|message|>":
-            position = max(self._last_end, start - _LONGEST_HEADER)
-            # A regular expression alone would take a hundred times as long.
-            named = self._text.find("to=", position, start) >= 0
-            header = _RECIPIENT.search(self._text, position, end) if named else None
-        else:
-            header = _CHANNEL.match(self._text, start)
-        if header is not None and not header[0].startswith("<|") and not self._is_blank(0, header.start()):
-            return
-        if header is not None and (self._inside or not self._is_quoted(header.start())):
-            self._begin_part(header.start(), header.end(), to_thought=header[1] in _THINKING_HEADERS)
-            self._closing = None
+        call = _TO_TOOL.match(self._text, begin)
+        if not call or (not self._inside and self._is_quoted(start)):
+            return False
+        self._begin_part(call.start(), call.start("call"), to_thought=False)
+        self._closing = None
+        self._call_header = call.end()
+        return True
+
+    def _recipient_before(self, start: int, end: int) -> re.Match[str] | None:
+        """Return the header that ends with a `<|message|>` and names a recipient; None without one.
+
+        Without `<|start|>` it counts only at the reply's start.
+        """
+        position = max(self._last_end, start - _LONGEST_HEADER)
+        # A regular expression alone would take a hundred times as long.
+        if self._text.find("to=", position, start) < 0:
+            return None
+        header = _RECIPIENT.search(self._text, position, end)
+        if header and (header[0].startswith("<|") or self._is_blank(0, header.start())):
+            return header
+        return None
 
     def _read_message_end(self, marker: str, start: int, end: int) -> None:
         """Read the end of one of several messages; that of a call belongs to the call."""
@@ -470,18 +482,17 @@ class Parting:
     def _read_fences(self, position: int) -> None:
         """Read the code fences in the answer up to a position; thoughts have none.
 
-        A fence stands at the start of a line, or at the start of the part, which `_FENCE_IN_LINES` may not see as one.
+        A fence stands at the start of a line, or at the start of the part, which may be in the middle of a line.
         """
         if self._inside or position <= self._fences_read:
             return
         start = max(self._fences_read, self._last_end)
-        first = [_FENCE.match(self._text, start, position)] if start == self._last_end else []
-        for match in (*first, *_FENCE_IN_LINES.finditer(self._text, start, position)):
-            if match is None or (match.start() == start and match is not first[0]):
-                continue
+        first = _FENCE.match(self._text, start, position) if start == self._last_end else None
+        behind = first.end() if first else start
+        for fence in filter(None, (first, *_FENCE_IN_LINES.finditer(self._text, behind, position))):
             if not self._fence:
-                self._fence = match[1]
-            elif match[1].startswith(self._fence):
+                self._fence = fence[1]
+            elif fence[1].startswith(self._fence):
                 self._fence = ""
         self._fences_read = position
 

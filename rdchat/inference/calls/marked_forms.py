@@ -56,7 +56,7 @@ _KIMI_JSON = re.compile(
 def after_blanks(text: str, at: int) -> int:
     """Return where something other than blanks follows."""
     match = _BLANK.match(text, at)
-    assert match is not None
+    assert match
     return match.end()
 
 
@@ -201,7 +201,7 @@ def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: st
     calls = list[ToolCall]()
     at = 0
     while at < len(text.rstrip()):
-        if (result := head.match(text, at)) is None:
+        if not (result := head.match(text, at)):
             raise ValueError("text between the calls")
         end = value_end(text, result.end())
         calls.append(tools.make_call(result["name"], text[result.end() : end], result["id"] or ""))
@@ -231,7 +231,7 @@ class Gemma:
         """Return the calls of a text that is nothing but calls; raise ValueError if it is anything else."""
         calls = list[ToolCall]()
         at = 0
-        while (head := _CALL.match(text, at)) is not None:
+        while head := _CALL.match(text, at):
             arguments, at = self._value(text, head.end())
             calls.append(tools.make_call(head[1], arguments))
         if text[at:].strip():
@@ -249,16 +249,16 @@ class Gemma:
         if text[at] == '"':
             end = value_end(text, at)
             return text[at:end], end
-        if (single := _SINGLE.match(text, at)) is not None:
+        if single := _SINGLE.match(text, at):
             return json.dumps(single[0][1:-1], ensure_ascii=False), single.end()
-        if (word := _WORD.match(text, at)) is None:
+        if not (word := _WORD.match(text, at)):
             raise ValueError("no value")
         return word[0], word.end()
 
     def _several(self, text: str, at: int) -> tuple[str, int]:
         """Return the JSON of the object or the list at an offset, and where it ends."""
         is_object = text[at] == "{"
-        closing = "}" if text[at] == "{" else "]"
+        closing = "}" if is_object else "]"
         results = list[tuple[str, str]]()
         at = after_blanks(text, at + 1)
         while text[at] != closing:
@@ -266,7 +266,7 @@ class Gemma:
             if is_object and key is None:
                 raise ValueError("a value without a name")
             value, at = self._value(text, key.end() if key else at)
-            results.append((key[2] if key else str(len(results)), value))
+            results.append((key[2] if key else "", value))
             at = after_blanks(text, at)
             if text[at] not in (",", closing):
                 raise ValueError("text between the values")
@@ -338,7 +338,7 @@ def _python_json(node: ast.expr, source: str, back: Callable[[str], str]) -> str
             )
     # A number stays as it was written.
     number = ast.get_source_segment(source, node) or ""
-    if NUMBER.fullmatch(number) is None:
+    if not NUMBER.fullmatch(number):
         raise ValueError("no literal")
     return number
 
@@ -385,29 +385,33 @@ class TaggedForm:
         if not body.endswith(self.call_end):
             raise ValueError("a call without an end")
         body = body[: len(body) - len(self.call_end)]
-        results = list(self.argument.finditer(body))
-        starts = [*(each.start() for each in results), len(body)]
-        if body[: starts[0]].strip():
-            raise ValueError("text between the arguments")
-        values = []
-        for argument, end in zip(results, starts[1:], strict=True):
-            value, mark, behind = body[argument.end() : end].rpartition(self.argument_end)
-            if not mark or behind.strip():
-                raise ValueError("an argument without an end")
-            values.append(value)
-        if self.lines and any(each.startswith("\n") for each in values):
-            if not all(len(each) > 1 and each[0] == each[-1] == "\n" for each in values):
-                raise ValueError("a value on half a line")
-            values = [each[1:-1] for each in values]
+        found = list(self.argument.finditer(body))
         arguments = list[tuple[str, str]]()
-        for each, value in zip(results, values, strict=True):
+        for each, value in zip(found, self._written(body, found), strict=True):
             key = each["name"].strip()
             arguments.append((key, self._value(name, key, each.groupdict().get("type"), value, tools)))
         return tools.make_call(name, arguments)
 
+    def _written(self, body: str, arguments: list[re.Match[str]]) -> list[str]:
+        """Return the values of a call's arguments as they were written; `arguments` are where each begins."""
+        starts = [*(each.start() for each in arguments), len(body)]
+        if body[: starts[0]].strip():
+            raise ValueError("text between the arguments")
+        values = []
+        for argument, end in zip(arguments, starts[1:], strict=True):
+            value, mark, behind = body[argument.end() : end].rpartition(self.argument_end)
+            if not mark or behind.strip():
+                raise ValueError("an argument without an end")
+            values.append(value)
+        if not self.lines or not any(each.startswith("\n") for each in values):
+            return values
+        if not all(len(each) > 1 and each[0] == each[-1] == "\n" for each in values):
+            raise ValueError("a value on half a line")
+        return [each[1:-1] for each in values]
+
     def _value(self, name: str, key: str, kind: str | None, value: str, tools: OfferedTools) -> str:
         """Return the JSON of an argument: by the type that its tag names (`kind`), or else by the tool's schema."""
-        if (data := _CDATA.fullmatch(value)) is not None:
+        if data := _CDATA.fullmatch(value):
             value = data[1]
         if kind == "string":
             return json.dumps(value, ensure_ascii=False)
@@ -444,7 +448,7 @@ _KIMI_CALL = _form(
 
 def kimi_k3_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
     """Return the calls of Kimi K3, whose arguments are typed, or one JSON object."""
-    if (call := _KIMI_JSON.fullmatch(text)) is None:
+    if not (call := _KIMI_JSON.fullmatch(text)):
         return _KIMI_CALL(text, tools)
     members(call[2])
     return [tools.make_call(call[1], call[2])]

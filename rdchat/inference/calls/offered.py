@@ -35,7 +35,7 @@ def repaired(text: str) -> Iterator[str]:
     # Where none was written, the end of the last value may be missing too.
     for braces in range(_MAX_BRACES + 1 if escaped.endswith("}") else 1):
         yield escaped + "}" * braces
-    if (literal := python_json(text)) is not None:
+    if literal := python_json(text):
         yield literal
 
 
@@ -169,7 +169,8 @@ def _kinds(schema: object, root: Mapping[str, Any]) -> set[str]:
         kinds |= {named} if isinstance(named, str) else {each for each in named if isinstance(each, str)}
         values = [*part["enum"]] if isinstance(part.get("enum"), list) else []
         values += [part["const"]] if "const" in part else []
-        kinds |= {_TYPES.get(type(each), "null") for each in values} if not named else set()
+        if not named:
+            kinds |= {_TYPES.get(type(each), "null") for each in values}
         for several in ("anyOf", "oneOf", "allOf"):
             waiting += part[several] if isinstance(part.get(several), list) else ()
     return kinds & {"null", *_TYPES.values()}

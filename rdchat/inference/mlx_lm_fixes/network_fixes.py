@@ -107,8 +107,8 @@ def with_known_names(network: nn.Module, model_type: str, weights: dict[str, mx.
     match model_type:
         case "ernie4_5_moe":
             # `sanitize` drops them.
-            ends = [name for name in weights if name.endswith(".moe_statics.e_score_correction_bias")]
-            biases = {name.removesuffix(".moe_statics.e_score_correction_bias"): weights[name] for name in ends}
+            end = ".moe_statics.e_score_correction_bias"
+            biases = {name.removesuffix(end): each for name, each in weights.items() if name.endswith(end)}
             for name, module in _give(network, "Ernie4_5_MoeMLP", _CorrectedExperts) if biases else []:
                 module._correction = biases[name].reshape(-1).astype(mx.float32)
         case "llama" | "lfm2":
@@ -120,10 +120,9 @@ def with_known_names(network: nn.Module, model_type: str, weights: dict[str, mx.
         case "qwen3_5_moe":
             for name in [name for name in weights if ".mlp.experts.0." in name]:
                 before, _, part = name.partition(".experts.0.")
-                experts = [
-                    f"{before}.experts.{number}.{part}" for number in range(len(weights[f"{before}.gate.weight"]))
-                ]
-                weights[f"{before}.switch_mlp.{part}"] = mx.stack([weights.pop(each) for each in experts])
+                count = len(weights[f"{before}.gate.weight"])
+                own = [weights.pop(f"{before}.experts.{number}.{part}") for number in range(count)]
+                weights[f"{before}.switch_mlp.{part}"] = mx.stack(own)
     return weights
 
 
@@ -155,15 +154,11 @@ def follow_ropes(network: nn.Module, values: Mapping[str, Any]) -> None:
     Raises:
         ValueError: If they are of a kind that nobody knows.
     """
-    ropes = values.get("rope_parameters") or {}
-    kinds = values.get("layer_types") or []
-    nested = any(isinstance(rope, dict) for rope in ropes.values())
     for name, parent in network.named_modules():
-        for key, module in list(parent.items()):
+        rope = _rope_settings(name, values)
+        for key, module in list(parent.items()) if rope.get("rope_theta") else ():
             dims = 2 * module._freqs.size if hasattr(module, "_freqs") else getattr(module, "dims", 0)
-            layer = int(result[1]) if (result := _LAYER.search(name)) else 0
-            rope = ropes.get(kinds[layer] if layer < len(kinds) else "") if nested else ropes
-            if "rope" not in key or not dims or not rope or not rope.get("rope_theta"):
+            if "rope" not in key or not dims:
                 continue
             if values.get("reads_share") and rope.get("rope_type") != "proportional":
                 head = values.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
@@ -171,6 +166,16 @@ def follow_ropes(network: nn.Module, values: Mapping[str, Any]) -> None:
             # DeepSeek-V2's own rope has no such attribute, and rotates neighbours.
             traditional = getattr(module, "traditional", "deepseek_v2" in type(module).__module__)
             parent[key] = rope_of(rope, dims, traditional, values.get("max_position_embeddings") or 0)
+
+
+def _rope_settings(name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the `rope_parameters` for a module's layer, which its name has a number of; empty if there are none."""
+    ropes: Mapping[str, Any] = values.get("rope_parameters") or {}
+    if not any(isinstance(rope, dict) for rope in ropes.values()):
+        return ropes
+    kinds = values.get("layer_types") or []
+    layer = int(result[1]) if (result := _LAYER.search(name)) else 0
+    return ropes.get(kinds[layer]) or {} if layer < len(kinds) else {}
 
 
 def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) -> nn.Module:
@@ -211,11 +216,23 @@ def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) 
         module._scale = factor
         module.mscale = factor
     if kind == "yarn" and given.get("truncate") is False:
-        # The features whose pairs turn so often within the original length are the two borders.
-        turns = [math.log(original / (2 * math.pi * given.get(*end))) for end in (("beta_fast", 32), ("beta_slow", 1))]
-        low, high = (min(max(dims * each / (2 * math.log(theta)), 0), dims - 1) for each in turns)
-        plain = theta ** -(np.arange(0, dims, 2) / dims)
-        stretched = np.clip((np.arange(dims // 2) - low) / (high - low or 0.001), 0.0, 1.0)
-        frequencies = plain * (stretched / given["factor"] + 1 - stretched)
-        module._freqs = mx.array((1 / frequencies).astype(np.float32))
+        module._freqs = mx.array((1 / _yarn_frequencies(given, dims, theta, original)).astype(np.float32))
     return module
+
+
+def _yarn_frequencies(given: Mapping[str, Any], dims: int, theta: float, original: int) -> np.ndarray:
+    """Return (dims / 2,): YaRN's radians for each position, between borders that are not rounded to whole features.
+
+    Args:
+        given: The rope's settings.
+        dims: See `rope_of`.
+        theta: The base.
+        original: Positions before the stretching.
+    """
+    # The features whose pairs turn so often within the original length are the two borders.
+    turns = [math.log(original / (2 * math.pi * given.get(*end))) for end in (("beta_fast", 32), ("beta_slow", 1))]
+    low, high = (min(max(dims * each / (2 * math.log(theta)), 0), dims - 1) for each in turns)
+    plain = theta ** -(np.arange(0, dims, 2) / dims)
+    stretched = np.clip((np.arange(dims // 2) - low) / (high - low or 0.001), 0.0, 1.0)
+    frequencies: np.ndarray = plain * (stretched / given["factor"] + 1 - stretched)
+    return frequencies

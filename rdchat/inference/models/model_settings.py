@@ -117,13 +117,7 @@ class ModelSettings:
             network: A network of these settings.
             length: The context length by config.json.
         """
-        rope = self.values.get("rope_parameters") or {}
-        kind = rope.get("rope_type")
-        original = rope.get("original_max_position_embeddings") or length
-        if kind == "longrope":
-            length = min(length, original)
-        elif kind == "yarn":
-            length = max(length, int(original * min(rope.get("factor") or 1, _MAX_STRETCHED)))
+        length = self._stretched(length)
         window = next((size for key in _WINDOWS if type(size := self.values.get(key)) is int and size > 0), 0)
         # Without `reads_window`, transformers' network has no windows either, or is not known.
         if not window or self.values.get("use_sliding_window") is False or not self.values.get("reads_window"):
@@ -134,8 +128,20 @@ class ModelSettings:
         kinds = self.values.get("layer_types") or ["sliding"] * len(caches)
         expected = [window if str(kind).startswith(_WINDOW_KINDS) else 0 for kind in kinds]
         # Not every layer of a hybrid has a cache.
-        fits = windows == expected or (len(windows) != len(expected) and (window in windows or not any(expected)))
+        is_hybrid = len(windows) != len(expected)
+        fits = windows == expected or (is_hybrid and (window in windows or not any(expected)))
         return length if fits else min(length, window, *filter(None, windows))
+
+    def _stretched(self, length: int) -> int:
+        """Return a context length after YaRN's stretching, or up to where LongRoPE has its factors for short texts."""
+        rope = self.values.get("rope_parameters") or {}
+        original = rope.get("original_max_position_embeddings") or length
+        match rope.get("rope_type"):
+            case "longrope":
+                return min(length, original)
+            case "yarn":
+                return max(length, int(original * min(rope.get("factor") or 1, _MAX_STRETCHED)))
+        return length
 
 
 def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
@@ -150,7 +156,6 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     config = own_config(read_config(folder))
     tied = _tied_rows(folder, config)
     config |= tied
-    model_type = str(config["model_type"])
     nested = config.get("text_config")
     model_class, arguments = model_classes(config)
     # What transformers' class makes of config.json (`class_settings`): of all of it, then of its text part if it has
@@ -166,7 +171,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
         # The module chooses the class for the arguments of its text part by itself, so that their defaults are not
         # known here. Without defaults `filled_config` fills everything in.
         settings["text_config"] = filled_config((nested or {}) | tied, values, {})
-    read = (_reads(model_class.__module__) | _FOLLOWED) - _MISREAD.get(model_type, set())
+    read = (_reads(model_class.__module__) | _FOLLOWED) - _MISREAD.get(str(config["model_type"]), set())
     unread = set[str]()
     for part in parts:
         for name, names in part["changed"].items():
@@ -176,7 +181,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     if values.get("use_bidirectional_attention") == "vision":
         # This value is for images too: `Family.blocks_of` reads it.
         unread.discard("use_bidirectional_attention")
-    if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
+    if config["model_type"] == "gpt_bigcode" and values.get("activation_function") != "gelu":
         # Its module has the exact form of GELU, nearly the usual one.
         unread.add("activation_function")
     # What `settings` has from config.json itself may have infinities too.

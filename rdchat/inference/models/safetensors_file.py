@@ -121,21 +121,18 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             f"{path} cannot be read: its path is not UTF-8 text, which MLX needs.", "Rename the file or its folders."
         )
     with read_errors(path), opened(path) as file:
-        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-        header_fits = 2 <= length <= actual - _LENGTH_BYTES
-        too_long = header_fits and length > MAX_HEADER_BYTES
-        raw = file.read(length) if header_fits and not too_long else b""
-        file.seek(0)
-        beginning = file.read(20)
-    if beginning.startswith(b"version https://git"):
+        start = file.read(_LENGTH_BYTES)
+        length = int.from_bytes(start, "little")
+        raw = file.read(min(length, MAX_HEADER_BYTES))
+    if (start + raw[:20]).startswith(b"version https://git"):
         raise ModelError(f"{path} is a Git LFS pointer, not the weights.", "Run `git lfs pull` in its folder.")
-    if too_long:
-        raise ModelError(f"The header of {path} is too long: {length:,} bytes.", REFETCH_HINT)
-    if not header_fits:
+    if not 2 <= length <= actual - _LENGTH_BYTES:
         raise ModelError(
             f"{path} is incomplete or not a safetensors file: its {actual:,} bytes are fewer than its header needs.",
             REFETCH_HINT,
         )
+    if length > MAX_HEADER_BYTES:
+        raise ModelError(f"The header of {path} is too long: {length:,} bytes.", REFETCH_HINT)
     damaged = f"The header of {path} is damaged"
     tensors, expected = _tensors_in(parse_json(raw, damaged), _LENGTH_BYTES + length, damaged)
     if actual != expected:

@@ -154,10 +154,10 @@ class ControlTokens:
         A template may have cut between a token and its marks. A mark that stands alone is dropped, but still splits the
         text, so that the text on its two sides does not become a token. The first part is not marked, and may be empty.
         """
-        b = re.escape(marks.before)
-        a = re.escape(marks.after)
+        before = re.escape(marks.before)
+        after = re.escape(marks.after)
         # Every second piece is what the group matched: a token, or None at a mark that stands alone.
-        pieces = re.split(f"{b}({self._pattern.pattern}){a}|[{b}{a}]", text)
+        pieces = re.split(f"{before}({self._pattern.pattern}){after}|[{before}{after}]", text)
         parts = [(piece, index % 2 == 1) for index, piece in enumerate(pieces)]
         return [parts[0], *(part for part in parts[1:] if part[0])]
 
@@ -176,13 +176,11 @@ class PromptTokenizer:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         template = tokenizer.chat_template
-        source = "\0".join(map(str, template.values())) if isinstance(template, dict) else str(template or "")
-        self.template = source
-        added = self.tokenizer.added_tokens_decoder.items()
+        self.template = "\0".join(map(str, template.values())) if isinstance(template, dict) else str(template or "")
         self.control: dict[str, int] = {
             token.content: int(token_id)
-            for token_id, token in added
-            if is_control(token.content, bool(token.special), source)
+            for token_id, token in tokenizer.added_tokens_decoder.items()
+            if is_control(token.content, bool(token.special), self.template)
         }
         self._tokens = ControlTokens(self.control)
         self._ids = frozenset(self.control.values())

@@ -142,7 +142,7 @@ class ModelPrompts:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._thinking_variables(thinking, waiting)
         encode = partial(self.process.encode, self._folder, waiting, limit=limit)
-        if self.sight is not None and (images := images_of(messages)):
+        if self.sight and (images := images_of(messages)):
             encode = partial(encode, images=(self.sight.placeholder, self.sight.expanded(images, cap, limit)))
         refusals = list[TemplateRefusedError]()
         for fit in fitted(messages):
@@ -196,21 +196,21 @@ class ModelPrompts:
             chosen: The variables of the template that switch thinking.
             encode: `TokenizerProcess.encode`, with the arguments that are the same for all forms.
         """
-        marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
+        begun = unfinished or ChatMessage(Role.ASSISTANT, "")
+        marks = Marks.for_texts([tools, *texts_of((*messages, begun))])
         mark = partial(self._mark, marks=marks)
         encode = partial(encode, marks=marks)
         turns = [turn_of(message, mark, marks.image) for message in messages]
-        begun = unfinished or ChatMessage(Role.ASSISTANT, "")
         thought = self._thought_text(mark(begun.thought, ()))
         # What stands behind the conversation: the beginning of the reply.
         text = thought + mark(begun.content, begun.own_control or own_markers(begun.content))
         has_thought = begun.answer is not None
         if not self._tokenizer.has_chat_template:
             # A base model continues the text.
-            parts = [*(turn["content"] for turn in turns), *([text] if text else [])]
+            parts = [turn["content"] for turn in turns] + [text] * bool(text)
             return encode(text="\n\n".join(parts), begins=True)
         given = {"tools": marked(json.loads(tools), mark)} if tools else {}
-        if (render := _own_renderer(self._tokenizer)) is not None:
+        if render := _own_renderer(self._tokenizer):
             rendered = str(render(turns, add_generation_prompt=True, tokenize=False, **given))
             return encode(text=fit_opening(rendered, thought + begun.content, has_thought=has_thought) + text)
         variables = {**usual_variables(self._tokenizer), **chosen, **given}
@@ -226,15 +226,14 @@ class ModelPrompts:
 
     def _mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
         """Mark control tokens; a placeholder of an image is text, also where the model wrote it."""
-        if self.sight is not None:
+        if self.sight:
             own = [at for at in own if not text.startswith(self.sight.placeholder, at)]
         return self._tokens.mark(text, own, marks)
 
     def _thought_text(self, thought: str) -> str:
         """Return the thought of a reply that is continued in the model's own markers; empty for a model without."""
-        known = self.control.values()
-        pair = next((each for each in PAIRS if each[0] in known), None)
-        return f"{pair[0]}\n{thought}\n{pair[1]}\n\n" if thought and pair is not None else ""
+        pair = next((each for each in PAIRS if each[0] in self.control.values()), None)
+        return f"{pair[0]}\n{thought}\n{pair[1]}\n\n" if thought and pair else ""
 
     def _mentions(self, variable: str) -> bool:
         """Return whether the chat template reads a variable, such as `tools`; one in Python does."""
@@ -283,7 +282,7 @@ class ModelPrompts:
 
     def _template_thinking(self, waiting: Waiting = lambda: None) -> TemplateThinking:
         """Return what the chat template does with thoughts; nothing for one in Python, which is not tried."""
-        if not self._tokenizer.has_chat_template or _own_renderer(self._tokenizer) is not None:
+        if not self._tokenizer.has_chat_template or _own_renderer(self._tokenizer):
             return TemplateThinking()
         return self.process.thinking(self._folder, usual_variables(self._tokenizer), waiting)
 
@@ -395,7 +394,7 @@ def check_round_trip(tokenizer: Any, name: str) -> str:
     result = _round_trip(tokenizer)
     if result != _SAMPLE and _is_byte_level(tokenizer):
         backend = tokenizer.backend_tokenizer
-        rules = (bytes(each.__getstate__()) for each in (backend.normalizer, backend.pre_tokenizer) if each is not None)
+        rules = (bytes(each.__getstate__()) for each in (backend.normalizer, backend.pre_tokenizer) if each)
         if not any(b'"ByteLevel"' in each for each in rules):
             raise ModelError(
                 f"A conversion damaged the tokenizer of {name}: it loses the blanks of each text.",

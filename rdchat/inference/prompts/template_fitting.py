@@ -91,14 +91,11 @@ def _with_calls(message: ChatMessage) -> ChatMessage:
     """Return a message whose calls are the end of its text, and of its answer."""
     if not message.tool_calls:
         return message
-    calls = "\n".join(_as_call(_as_json(_plain_call(each))) for each in message.tool_calls)
+    called = ({"name": each.name, "arguments": json.loads(each.arguments)} for each in message.tool_calls)
+    calls = "\n".join(_as_call(_as_json(each)) for each in called)
     text = f"{message.content}\n{calls}" if message.content else calls
     answer = None if message.answer is None else (*message.answer, (len(message.content), len(text)))
     return replace(message, content=text, tool_calls=(), answer=answer)
-
-
-def _plain_call(call: ToolCall) -> dict[str, Any]:
-    return {"name": call.name, "arguments": json.loads(call.arguments)}
 
 
 def _as_json(value: Any) -> str:
@@ -182,31 +179,25 @@ def _with_short_ids(messages: Messages) -> Messages:
 
 def _with_results(messages: Messages) -> Messages:
     """Have the result of each call follow it; one that was not answered gets a result that says so."""
-    # By id, the indices of its results and -1 for each message with such a call, in the conversation's order. What has
-    # been passed is removed, so the first entry is the next result, or -1 if another call with this id comes first.
-    indices = defaultdict[str, deque[int]](deque)
+    # By id, the places of the last calls that wait for a result: the index of their message, and their number in it.
+    waiting = dict[str, deque[tuple[int, int]]]()
+    results = dict[tuple[int, int], ChatMessage]()
+    others = list[tuple[int, ChatMessage]]()
     for at, message in enumerate(messages):
-        if message.role is Role.TOOL:
-            indices[message.tool_call_id].append(at)
-        for call_id in {call.call_id for call in message.tool_calls}:
-            indices[call_id].append(-1)
-    changed = list[ChatMessage]()
-    moved = set[int]()
-    for at, message in enumerate(messages):
-        if at in moved:
+        if message.role is Role.TOOL and waiting.get(message.tool_call_id):
+            results[waiting[message.tool_call_id].popleft()] = message
             continue
+        others.append((at, message))
+        own = defaultdict[str, deque[tuple[int, int]]](deque)
+        for number, call in enumerate(message.tool_calls):
+            own[call.call_id].append((at, number))
+        waiting |= own
+    changed = list[ChatMessage]()
+    for at, message in others:
         changed.append(message)
-        if message.role is Role.TOOL:
-            indices[message.tool_call_id].popleft()
-        for call_id in {call.call_id for call in message.tool_calls}:
-            indices[call_id].popleft()
-        for call in message.tool_calls:
-            following = indices[call.call_id]
-            if following and following[0] >= 0:
-                moved.add(following[0])
-                changed.append(messages[following.popleft()])
-            else:
-                changed.append(ChatMessage(Role.TOOL, _NO_RESULT, tool_call_id=call.call_id, name=call.name))
+        for number, call in enumerate(message.tool_calls):
+            none = ChatMessage(Role.TOOL, _NO_RESULT, tool_call_id=call.call_id, name=call.name)
+            changed.append(results.get((at, number), none))
     return tuple(changed)
 
 

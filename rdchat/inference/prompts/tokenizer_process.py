@@ -250,7 +250,14 @@ class TokenizerProcess:
             self._thinking.pop(folder, None)
         limits = Limits(_LOAD_S, _LOAD_BYTES)
         request = {"reread": reread}
-        return self._request("load", folder, request, limits, waiting=waiting, read=_control_of)
+        return self._request(
+            "load",
+            folder,
+            request,
+            limits,
+            waiting=waiting,
+            read=lambda answer: {text: _token_id(number) for text, number in dict(answer["control"]).items()},
+        )
 
     def encode(self, folder: Path, waiting: Waiting, **request: Any) -> list[int]:
         """Return the token ids from `TokenizerCalls.encode`; `ModelPrompts.encode` lists the errors.
@@ -263,7 +270,14 @@ class TokenizerProcess:
         size = len(json.dumps(request, ensure_ascii=False, default=str).encode("utf-8", "replace"))
         memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MAX_ENCODE_BYTES)
         limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
-        return self._request("encode", folder, request, limits, waiting=waiting, read=_ids_of)
+        return self._request(
+            "encode",
+            folder,
+            request,
+            limits,
+            waiting=waiting,
+            read=lambda answer: [_token_id(each) for each in answer["ids"]],
+        )
 
     def encode_text(self, folder: Path, text: str) -> list[int]:
         """Return the ids of a text as it would be inside a message; raises as `encode` does."""
@@ -367,14 +381,6 @@ def _errors_of(what: str) -> Iterator[None]:
 
 
 # Readers of the child's answers: an answer of another form makes the request fail.
-
-
-def _control_of(answer: Any) -> dict[str, int]:
-    return {text: _token_id(token_id) for text, token_id in dict(answer["control"]).items()}
-
-
-def _ids_of(answer: Any) -> list[int]:
-    return [_token_id(token_id) for token_id in answer["ids"]]
 
 
 def _thinking_of(answer: Any) -> TemplateThinking:

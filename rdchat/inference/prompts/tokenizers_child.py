@@ -93,12 +93,9 @@ def choices(render: Render, source: str, variables: dict[str, Any]) -> dict[str,
                 variants |= {"on": {name: on}, "off": {name: off}}
     for name in _EFFORTS:
         if _mentions(source, name):
-            # The first level with each prompt, by the prompt.
-            levels: dict[str, str] = {}
-            for level in _LEVELS:
-                text = prompt_with(name, level)
-                if text is not None and text not in levels:
-                    levels[text] = level
+            # By the prompt, the first level that gives it.
+            levels = {prompt_with(name, level): level for level in reversed(_LEVELS)}
+            levels.pop(None, None)
             if len(levels) > 1:
                 variants |= {level: {name: level} for level in levels.values()}
                 break

@@ -191,7 +191,7 @@ class Vision(NamedTuple):
 
     def sizes(self, sizes: ModelSizes) -> ModelSizes:
         """Return a model's sizes, including its vision tower."""
-        image_bytes = CACHED_ROWS_BYTES if self.family is not None else 0
+        image_bytes = CACHED_ROWS_BYTES if self.family else 0
         sizes = replace(sizes, tower_parameters=self.tower_parameters, image_bytes=image_bytes)
         if not self.is_fetched:
             return sizes
@@ -228,27 +228,28 @@ def _vision_in(folder: Path) -> Vision:
         return Vision(None, {}, reason=NO_VISION if states_vision(config) else "")
     tensors = read_headers(folder, weight_files(folder, entries_of(folder)))
     family, own, reason = tower_among(tensors)
-    # A tower of another kind, which has a kernel where this family has a matrix.
-    if family and family.matrix and len(tensors[own[family.matrix]].shape) != 2:
-        return Vision(None, {}, reason=_UNKNOWN)
     if reason == _UNKNOWN:
         with suppress(ModelError):
             model_type = check_architecture(config)
             if not takes_image_rows(model_type):
                 reason = f"mlx-lm's module for '{model_type}' cannot take images."
+    if not family:
+        return Vision(None, {}, reason=reason)
+    # A tower of another kind, which has a kernel where this family has a matrix.
+    if family.matrix and len(tensors[own[family.matrix]].shape) != 2:
+        return Vision(None, {}, reason=_UNKNOWN)
     # Damaged settings are an error later, where the model is loaded.
     with suppress(ModelError):
-        if family and (names := family.unfollowed(folder)):
+        if names := family.unfollowed(folder):
             return Vision(None, {}, reason=f"rdchat does not follow {', '.join(names)} of its settings for images.")
-    family = family and replace(family, blocks=family.blocks and family.blocks_of(config))
+    family = replace(family, blocks=family.blocks and family.blocks_of(config))
     stored = [tensors[name] for name in own.values()]
-    size = sum(each.stored_bytes for each in stored)
-    parameters = sum(each.elements for each in stored)
     # What gives the rows is a layer's weight, with its outputs first, or a matrix, which has them last.
-    last = family.needs[0] if family else ""
-    shape = tensors[own[last]].shape if last else ()
+    last = family.needs[0]
+    shape = tensors[own[last]].shape
     width = next(iter(shape if last.endswith(".weight") else shape[::-1]), 0)
-    return Vision(family, own, size, parameters, width, reason, folder)
+    parameters = sum(each.elements for each in stored)
+    return Vision(family, own, sum(each.stored_bytes for each in stored), parameters, width, folder=folder)
 
 
 def states_vision(config: _Config) -> bool:

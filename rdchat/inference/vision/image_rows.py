@@ -79,7 +79,7 @@ class ImageRowHooks:
     def __init__(
         self, network: nn.Module, sections: Sequence[int] = (), deep: int = 0, *, interleaved: bool = True
     ) -> None:
-        # Those of the call that runs; None outside of calls, and for text alone.
+        # Those of the call that runs; None outside of such calls.
         self._rows: CallRows | None = None
         for name, module in network.named_modules() if sections else ():
             if "rope" in name.rsplit(".", 1)[-1] and callable(module):
@@ -90,8 +90,8 @@ class ImageRowHooks:
             wrap_call(layer, partial(self._add, number))
 
     @contextmanager
-    def rows_for_call(self, rows: CallRows | None) -> Iterator[None]:
-        """Within the block, calls of the network have these rows; None for text alone."""
+    def rows_for_call(self, rows: CallRows) -> Iterator[None]:
+        """Within the block, calls of the network have these rows."""
         self._rows = rows
         try:
             yield
@@ -144,7 +144,7 @@ class ImageRows:
     """
 
     def __init__(self, folder: Path, vision: Vision) -> None:
-        assert vision.family is not None
+        assert vision.family
         self._name = folder.name
         self._vision = vision
         self._family = vision.family
@@ -210,7 +210,7 @@ class ImageRows:
             self._recent.popitem(last=False)
         return seen
 
-    def prompt(self, ids: Sequence[int], spans: Sequence[ImageSpan], images: Iterable[SeenImage]) -> "SeenPrompt":
+    def prompt(self, ids: list[int], spans: Sequence[ImageSpan], images: Iterable[SeenImage]) -> "SeenPrompt":
         """Return a prompt with the rows of its images.
 
         Args:
@@ -281,7 +281,7 @@ class ImageRows:
 
 def seeing(folder: Path, vision: Vision) -> Vision:
     """Return what a model of a folder sees with: without a tower whose shapes do not fit, but with the reason."""
-    if vision.family is not None:
+    if vision.family:
         try:
             ImageRows(folder, vision).check_shapes()
         except ModelError as error:
@@ -308,7 +308,7 @@ class SeenPrompt:
         scale: What the network multiplies all rows by.
     """
 
-    ids: Sequence[int]
+    ids: list[int]
     spans: Sequence[ImageSpan]
     image: SeenImage
     by_axis: bool = False
@@ -357,7 +357,7 @@ class TowerInput:
     """
 
     def __init__(self, folder: Path, vision: Vision, network: nn.Module, vocabulary_size: int) -> None:
-        assert vision.family is not None
+        assert vision.family
         self.prompts = ImagePrompts(vision.folder, vision.family)
         self.token = self.prompts.token
         self._rows = ImageRows(folder, vision)
@@ -392,44 +392,36 @@ class TowerInput:
         """See `ImageInput`.
 
         Images that end before `start` are left out. For the others the rows are found or computed, one image after the
-        other; then `feed` puts them into the calls.
+        other; then `_feed` puts them into the calls.
         """
         images = self._images(request)
-        cap = request.image_cap
+        counts = [self.prompts.tokens(image, request.image_cap) for image in images]
         pixels = [index for index, token in enumerate(ids) if token < 0]
-        # The ids, but with 0 for images that end before `start`: these are in the cache, and their rows are not needed.
+        # Those of the images that end before `start` are in the cache, and their rows are not needed.
+        old = sum(pixels[end - 1] < start for end in np.cumsum(counts))
+        skipped = sum(counts[:old])
         fed = list(ids)
-        # The other images, with the number of their tokens.
-        new = list[tuple[ChatImage, int]]()
-        for image in images:
-            count = self.prompts.tokens(image, cap)
-            own = pixels[:count]
-            pixels = pixels[count:]
-            if own[-1] >= start:
-                new.append((image, count))
-            else:
-                for index in own:
-                    fed[index] = 0
+        for index in pixels[:skipped]:
+            fed[index] = 0
         seen = list[SeenImage]()
-        for image, count in new:
-            yield len(new) - len(seen), None
+        for image, count in zip(images[old:], counts[old:], strict=True):
+            yield len(images) - old - len(seen), None
             seen.append(self._see(image, count, request, waiting, stage))
-        if sum(len(each.rows) for each in seen) != sum(token < 0 for token in fed):
+        if sum(len(each.rows) for each in seen) != len(pixels) - skipped:
             raise ModelError("An image of this chat has changed on the disk.", "Attach it again.")
-        prompt = self._rows.prompt(fed, spans, seen)
+        yield 0, partial(self._feed, self._rows.prompt(fed, spans, seen))
 
-        def feed(cache: KVCache, start: int, end: int) -> None:
-            rows = prompt.rows_for_call(start, end, self._embed)
-            tokens = mx.maximum(mx.array(fed[start:end])[None], 0)
-            if rows is None:
-                self._network(tokens, cache=cache.layers)
-                return
-            windows_only = self.prompts.family.windows_only
-            seeing = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
-            with self._hooks.rows_for_call(rows), seeing:
-                self._network(tokens, cache=cache.layers, input_embeddings=rows.embeddings)
-
-        yield 0, feed
+    def _feed(self, prompt: SeenPrompt, cache: KVCache, start: int, end: int) -> None:
+        """Feed the tokens of a prompt from `start` to `end`, with the rows of its images."""
+        rows = prompt.rows_for_call(start, end, self._embed)
+        tokens = mx.maximum(mx.array(prompt.ids[start:end])[None], 0)
+        if rows is None:
+            self._network(tokens, cache=cache.layers)
+            return
+        windows_only = self.prompts.family.windows_only
+        seeing = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
+        with self._hooks.rows_for_call(rows), seeing:
+            self._network(tokens, cache=cache.layers, input_embeddings=rows.embeddings)
 
     def _see(
         self, image: ChatImage, count: int, request: GenerationRequest, waiting: Waiting, stage: StageTimer
@@ -439,7 +431,7 @@ class TowerInput:
         keep = request.keep
         key = self.prompts.key(image, cap)
         seen = self._rows.stored_rows(key)
-        if seen is None and keep is not None:
+        if seen is None and keep:
             with stage(Stage.READ_ROWS):
                 seen = self._rows.read_rows(key, count, keep)
         if seen is not None:
@@ -456,7 +448,7 @@ class TowerInput:
             self.prompts.failed.add(image.digest)
             hint = f"{error.hint} Or try again: the model then gets a line of text in its place."
             raise ImageRefusedError(error.message, hint) from error
-        if keep is not None:
+        if keep:
             write_rows(keep, key, seen.arrays)
         return seen
 

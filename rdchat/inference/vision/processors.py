@@ -354,15 +354,14 @@ def _normal(
 
     A channel has only 256 numbers, so they are looked up. They are computed in transformers' precisions.
     """
-    # Three numbers each; those that change nothing where the settings switch it off.
-    scale, mean, std = (
-        _channels(settings, key, usual) if _given(settings, switch, True) else np.full(3, neutral)
-        for key, switch, usual, neutral in (
-            ("rescale_factor", "do_rescale", (1 / 255,) * 3, 1.0),
-            ("image_mean", "do_normalize", usual_mean, 0.0),
-            ("image_std", "do_normalize", usual_std, 1.0),
-        )
-    )
+    scale = np.ones(3)
+    mean = np.zeros(3)
+    std = np.ones(3)
+    if _given(settings, "do_rescale", True):
+        scale = _channels(settings, "rescale_factor", (1 / 255,) * 3)
+    if _given(settings, "do_normalize", True):
+        mean = _channels(settings, "image_mean", usual_mean)
+        std = _channels(settings, "image_std", usual_std)
     with np.errstate(all="ignore"):
         scaled = (np.arange(256.0)[:, None] * scale).astype(np.float32)
         table = (scaled - mean.astype(np.float32)) / std.astype(np.float32)

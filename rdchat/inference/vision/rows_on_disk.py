@@ -63,11 +63,12 @@ def read_rows(keep: CacheFolder, key: str, shape: tuple[int, int], number: int) 
 def write_rows(keep: CacheFolder, key: str, arrays: Sequence[mx.array]) -> None:
     """Write the arrays of an image, all of one type, if there is room."""
     path = _path(keep, key)
-    types = {dtype: name for name, dtype in _TYPES.items()}
-    if arrays[0].dtype not in types or any(array.dtype != arrays[0].dtype for array in arrays):
+    kinds = {array.dtype for array in arrays}
+    kind = next((name for name, dtype in _TYPES.items() if kinds == {dtype}), None)
+    if kind is None:
         return
     data = b"".join(fetch(mx.contiguous(array).flatten().view(mx.uint8)).data for array in arrays)
-    header = _header(path, types[arrays[0].dtype], [array.shape for array in arrays], data)
+    header = _header(path, kind, [array.shape for array in arrays], data)
     try:
         # Not its parents: the chat may be deleted, or its caches cleared.
         path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -241,10 +241,7 @@ def qwen_rows(call: TowerCall) -> SeenImage:
     tokens = math.prod(call.grid)
     kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
     x = call.patches.astype(kernel.dtype) @ kernel.flatten(1).T
-    # Row and column of each patch, (patches, 2). They come block by block: the patches of a token are neighbours.
-    rows, columns = call.grid
-    positions = np.indices((call.side * rows, call.side * columns)).reshape(2, rows, call.side, columns, call.side)
-    positions = positions.swapaxes(2, 3).reshape(2, -1).T
+    positions = _block_positions(call)
     merger_names = ("ln_q", "mlp.0", "mlp.2")
     if "pos_embed.weight" in weights:
         x += weights["patch_embed.proj.bias"]
@@ -277,6 +274,14 @@ def qwen_rows(call: TowerCall) -> SeenImage:
     merger = weights.part("merger.")
     name, *layers = merger_names
     return SeenImage(_merged(merger, norm(merger, name, x).reshape(tokens, -1), *layers), tuple(deep))
+
+
+def _block_positions(call: TowerCall) -> npt.NDArray[Any]:
+    """Return (patches, 2): row and column of each patch. They come block by block: a token's are neighbours."""
+    rows, columns = call.grid
+    side = call.side
+    positions = np.indices((side * rows, side * columns)).reshape(2, rows, side, columns, side)
+    return positions.swapaxes(2, 3).reshape(2, -1).T
 
 
 def _qwen_mlp(block: TowerWeights, x: mx.array) -> mx.array:

@@ -81,7 +81,6 @@ FLOATS = ModelSizes(1000, 2000, None, Dtype.BFLOAT16, 8, 8192)
         (SIZES, Dtype.AUTO, False, 4000, 8 * 4 * 4096, "float32"),
         (SIZES, Dtype.FOUR_BIT, False, 600, 8 * 4 * 4096, "4bit"),
         (SIZES, Dtype.FLOAT16, True, 2000, 8 * 2 * 4096, "float16"),
-        (FLOATS, Dtype.AUTO, True, 2000, 8 * 2 * 4096, "bfloat16"),
         (FLOATS, Dtype.FOUR_BIT, True, 562, 8 * 2 * 4096, "4bit"),
         (FLOATS, Dtype.EIGHT_BIT, False, 1125, 8 * 4 * 4096, "8bit"),
     ],
@@ -186,7 +185,6 @@ def test_replies_are_lines_of_json(tmp_path: Path) -> None:
         ("Plain text\n", "Line 1 of .* is damaged: it is not JSON"),
         ('{"reply": "x"}\n{"prompt": "x"}\n', "Line 2 of .* has no reply"),
         ('{"reply": " "}\n', "Line 1 of .* has no reply"),
-        ("[]\n", "Line 1 of .* has no reply"),
         ('{"reply": "\\ud83d"}\n', "Line 1 of .* has half a character"),
     ],
 )

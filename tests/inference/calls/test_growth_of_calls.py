@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from itertools import accumulate
 
 import pytest
 
@@ -43,7 +44,7 @@ def _parser(family: str) -> tuple[Parse, tuple[str, str]]:
 
 def _texts(openings: tuple[str, ...], end: str) -> list[Text]:
     """Return each beginning of a call with each letter behind it in growing numbers, and itself in growing numbers."""
-    begun = ["".join(openings[: number + 1]) for number in range(len(openings))]
+    begun = list(accumulate(openings))
     texts = [repeated(letter, opening, f"!{end}") for opening in begun for letter in _REPEATED]
     for opening in begun:
         texts += [repeated(opening), repeated(opening, after=end)]
@@ -59,23 +60,18 @@ def _check_calls(parse: Parse | None, marks: tuple[str, str], texts: list[Text],
         assert_grows_no_faster(whole, text, longest)
 
 
-@pytest.mark.parametrize(
-    "family", ["json_tools", *(pytest.param(each, marks=pytest.mark.slow) for each in _FORMS if each != "json_tools")]
-)
-def test_reading_calls_grows_with_the_text(family: str) -> None:
-    parse, marks = _parser(family)
-    openings = _FORMS[family]
-    begun = ["".join(openings[: number + 1]) for number in range(len(openings))]
-    texts = [repeated(letter, each, f"x{marks[1]}") for each in begun for letter in " a"]
-    hard = _HARD if marks[0] == "<tool_call>" else ()
-    _check_calls(parse, marks, [*texts, *map(repeated, (*begun, *hard))], 16_000)
+def test_reading_calls_grows_with_the_text() -> None:
+    parse, marks = _parser("json_tools")
+    texts = [repeated(letter, each, f"x{marks[1]}") for each in accumulate(_FORMS["json_tools"]) for letter in " a"]
+    _check_calls(parse, marks, [*texts, *map(repeated, _HARD)], 16_000)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", _FORMS)
 def test_reading_calls_of_all_shapes_grows_with_the_text(family: str) -> None:
     parse, marks = _parser(family)
-    _check_calls(parse, marks, [*_texts(_FORMS[family], marks[1]), *SHAPES.values()], 16_000)
+    hard = _HARD if marks[0] == "<tool_call>" else ()
+    _check_calls(parse, marks, [*_texts(_FORMS[family], marks[1]), *map(repeated, hard), *SHAPES.values()], 16_000)
 
 
 @pytest.mark.parametrize("opening", _CHANNEL)
@@ -93,7 +89,7 @@ def _streamed(text: str) -> None:
     reader.finish_reply(ended=True)
 
 
-@pytest.mark.parametrize("name", ["only a letter", "only blanks", "thoughts and answers"])
+@pytest.mark.parametrize("name", ["only blanks", "thoughts and answers"])
 def test_telling_parts_apart_grows_with_the_text(name: str) -> None:
     assert_grows_no_faster(split_thoughts, SHAPES[name], 64_000)
     text = repeated("<think>\nab\n</think>\n\ncd\n\n") if name == "thoughts and answers" else SHAPES[name]

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import struct
 from collections import Counter
 from pathlib import Path
 from unittest.mock import Mock
@@ -31,6 +30,7 @@ from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoin
 from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder, sizes_of
 from tests.inference.fakes import tiny_llama
 from tests.inference.library.conftest import into_hub_cache
+from tests.inference.model_folders import save_header
 from tests.processes import kill_while_asked
 
 NEWER = "f" * 40
@@ -76,26 +76,6 @@ def test_a_model_that_was_published_with_mtp_layers_says_so(home: Path, small_mo
         (folder / "config.json").write_text(json.dumps({**config, "num_nextn_predict_layers": count}))
     found = {model.name: model.states_mtp for model in library_models(str(own))}
     assert found == {"with": True, "without": False}
-
-
-def test_a_model_that_was_made_to_answer_has_a_chat_template(home: Path, small_model: Path) -> None:
-    """Wherever its files have one: only such a model is offered at the first start."""
-    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    own = home / "models"
-    for name in ("none", "in the settings", "in its file", "in JSON"):
-        folder = Path(shutil.copytree(small_model, own / name))
-        for kept in ("chat_template.jinja", "chat_template.json"):
-            (folder / kept).unlink(missing_ok=True)
-        settings = folder / "tokenizer_config.json"
-        fields = json.loads(settings.read_text()) if settings.exists() else {}
-        fields.pop("chat_template", None)
-        if name == "in the settings":
-            fields["chat_template"] = template
-        settings.write_text(json.dumps(fields))
-    (own / "in its file" / "chat_template.jinja").write_text(template)
-    (own / "in JSON" / "chat_template.json").write_text(json.dumps({"chat_template": template}))
-    found = {model.name: model.has_template for model in library_models(str(own)) if not model.problem}
-    assert found == {"none": False, "in the settings": True, "in its file": True, "in JSON": True}
 
 
 @pytest.mark.parametrize("chosen", ["", "~", "/", "relative", "/not/there"])
@@ -310,62 +290,40 @@ def test_a_file_or_nothing_has_none(tmp_path: Path) -> None:
 GB = 2**30
 LAYERS = 36  # Qwen3 8B
 HIDDEN = 4096
-INNER = 12288
-KV = 1024
-VOCABULARY = 151936
 CONFIG = {
     "model_type": "llama",
     "hidden_size": HIDDEN,
     "num_hidden_layers": LAYERS,
-    "intermediate_size": INNER,
+    "intermediate_size": 12288,
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
     "head_dim": 128,
     "rms_norm_eps": 1e-6,
-    "vocab_size": VOCABULARY,
+    "vocab_size": 151936,
     "max_position_embeddings": 40960,
 }
-PARTS = {
-    "self_attn.q_proj": (HIDDEN, HIDDEN),
-    "self_attn.k_proj": (KV, HIDDEN),
-    "self_attn.v_proj": (KV, HIDDEN),
-    "self_attn.o_proj": (HIDDEN, HIDDEN),
-    "mlp.gate_proj": (INNER, HIDDEN),
-    "mlp.up_proj": (INNER, HIDDEN),
-    "mlp.down_proj": (HIDDEN, INNER),
-}
-MATRICES = {"model.embed_tokens": (VOCABULARY, HIDDEN), "lm_head": (VOCABULARY, HIDDEN)} | {
-    f"model.layers.{layer}.{name}": shape for layer in range(LAYERS) for name, shape in PARTS.items()
-}
-WIDTHS = {"F32": 4, "BF16": 2, "F16": 2, "U32": 4}
+LAYER = {f"model.layers.{layer}.mlp.up_proj": 47104 for layer in range(LAYERS)}  # its matrices in one
+ROWS = {"model.embed_tokens": 151936, "lm_head": 151936} | LAYER
 
 
-def write_folder(folder: Path, bits: int | None, floats: str) -> tuple[Path, dict[str, int]]:
+def write_folder(folder: Path, bits: int | None, floats: str) -> Counter[str]:
     """Write a model's headers with nothing behind them but a hole, and return how many numbers of each type it has."""
-    shapes: dict[str, tuple[str, list[int]]] = {}
-    for name, (rows, columns) in MATRICES.items():
+    shapes: dict[str, tuple[str, tuple[int, int]]] = {}
+    for name, rows in ROWS.items():
         if bits is None:
-            shapes[f"{name}.weight"] = floats, [rows, columns]
+            shapes[f"{name}.weight"] = floats, (rows, HIDDEN)
         else:
-            shapes[f"{name}.weight"] = "U32", [rows, columns * bits // 32]
-            shapes |= {f"{name}.{part}": (floats, [rows, columns // 64]) for part in ("scales", "biases")}
-    header: dict[str, object] = {}
+            shapes[f"{name}.weight"] = "U32", (rows, HIDDEN * bits // 32)
+            shapes |= {f"{name}.{part}": (floats, (rows, HIDDEN // 64)) for part in ("scales", "biases")}
     counts = Counter[str]()
-    end = 0
-    for name, (kind, (rows, columns)) in shapes.items():
-        size = rows * columns * WIDTHS[kind]
-        header[name] = {"dtype": kind, "shape": [rows, columns], "data_offsets": [end, end + size]}
+    for kind, (rows, columns) in shapes.values():
         counts[kind] += rows * columns
-        end += size
     folder.mkdir()
-    written = json.dumps(header).encode()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", len(written)) + written)
-        file.truncate(8 + len(written) + end)
+    save_header(folder / "model.safetensors", shapes)
     quantized = {} if bits is None else {"quantization": {"group_size": 64, "bits": bits}}
     (folder / "config.json").write_text(json.dumps(CONFIG | quantized))
     (folder / "tokenizer.json").write_text("{}")
-    return folder / "model.safetensors", dict(counts)
+    return counts
 
 
 def agree(before: ModelSizes | None, here: ModelSizes | None) -> None:
@@ -385,15 +343,12 @@ def agree(before: ModelSizes | None, here: ModelSizes | None) -> None:
 
 @pytest.mark.parametrize(("bits", "floats"), [(None, "BF16"), (None, "F32"), (4, "BF16"), (8, "F16")])
 def test_safetensors(tmp_path: Path, bits: int | None, floats: str) -> None:
-    weights, counts = write_folder(tmp_path / "model", bits, floats)
-    told = {
-        "id": f"org/model-{bits}bit" if bits else "org/model",
-        "config": {"model_type": "llama"},
-        "safetensors": {"parameters": counts},
-    }
-    found = parse_model(told["id"], told)
+    counts = write_folder(tmp_path / "model", bits, floats)
+    name = f"org/model-{bits}bit" if bits else "org/model"
+    found = parse_model(name, {"config": {"model_type": "llama"}, "safetensors": {"parameters": counts}})
     here = read_facts(tmp_path / "model")
     assert not here.problem
     agree(sizes_read(found), here.sizes)
-    files = (HubFile("model.safetensors", weights.stat().st_size, "a" * 64), HubFile("config.json", 400, "b" * 40))
+    size = (tmp_path / "model" / "model.safetensors").stat().st_size
+    files = (HubFile("model.safetensors", size, "a" * 64), HubFile("config.json", 400, "b" * 40))
     agree(sizes_of_files(found, RepositoryFiles("org/model", "main", "c" * 40, files, ())), here.sizes)

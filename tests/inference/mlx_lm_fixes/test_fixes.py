@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from inspect import getsource, signature
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,7 @@ print(once == import_utils.define_import_structure(file), len(once) > 1)
 """
 
 
+@cache
 def output(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 

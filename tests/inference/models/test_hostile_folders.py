@@ -14,7 +14,6 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
-from mlx.utils import tree_flatten
 
 from rdchat import host
 from rdchat.errors import ModelError
@@ -24,23 +23,18 @@ from rdchat.inference.models.model_files import check_model_folder, resolve_mode
 from rdchat.inference.models.safetensors_file import StoredTensor
 from tests.grids import grid, share
 from tests.inference.families import CHAINS, COMMON, TREES, network_of
-from tests.inference.model_folders import change_config, refusal, rewrite_header
+from tests.inference.model_folders import change_config, refusal, rewrite_header, save_model
 from tests.time_limits import at_most
 
 OPENED = [
     "config.json",
-    "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
     "chat_template.jinja",
     "hf_quant_config.json",
     "model.safetensors",
     "model.safetensors.index.json",
     "model-2.safetensors",
-    "merges.txt",
-    "tokenizer.model",
     "strange.tiktoken",
     "some_other.json",
 ]
@@ -162,10 +156,8 @@ def test_json_that_cannot_be_read(folder: Path, name: str, text: bytes, words: s
             {"num_hidden_layers": 10**6, "max_position_embeddings": 1},
             "num_hidden_layers 1,000,000: the weights have 2",
         ),
-        ({"num_hidden_layers": 10**8, "layer_types": []}, "num_hidden_layers 100,000,000"),
         ({"text_config": {"num_hidden_layers": 3}}, "num_hidden_layers 3: the weights have 2 layers"),
         ({"n_layer": 2**40}, "n_layer 1,099,511,627,776"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers 0: it must be at least 1"),
         (
             {"num_nextn_predict_layers": 10**9},
             "num_nextn_predict_layers 1,000,000,000: a model has at most 1,000 layers",
@@ -175,11 +167,9 @@ def test_json_that_cannot_be_read(folder: Path, name: str, text: bytes, words: s
         ({"num_loops": 10**9}, "num_loops 1,000,000,000"),
         ({"hidden_size": 2**31}, "hidden_size 2,147,483,648: the weights have fewer values"),
         ({"vocab_size": 10**30}, "vocab_size a number of many digits: the weights have fewer values"),
-        ({"intermediate_size": 2**31 - 1}, "intermediate_size 2,147,483,647"),
         ({"ffn_config": {"moe_num_experts": 10**6}}, "moe_num_experts 1,000,000: no model has that many"),
         ({"num_key_value_heads": [4, 10**9]}, "num_key_value_heads 1,000,000,000"),
         ({"num_attention_heads": 0}, "num_attention_heads 0: it must be at least 1"),
-        ({"num_key_value_heads": -4}, "num_key_value_heads -4: it must be at least 1"),
         ({"hidden_size": -1}, "hidden_size -1: it must be at least 1"),
         ({"partial_rotary_factor": 1e9}, "partial_rotary_factor 1,000,000,000.0: it must be between 0 and 1"),
         ({"rope_parameters": {"partial_rotary_factor": 1e300}}, "partial_rotary_factor a number of many digits"),
@@ -210,24 +200,18 @@ NORM = "model.norm.weight"  # of 256 float16
     "entry",
     [
         {"shape": [-256]},
-        {"shape": [2**63]},
         {"shape": [256.0]},
         {"shape": [True]},
-        {"shape": "256"},
         {"shape": [1] * 1000},
         {"shape": [2**31 - 1] * 30},
         {"shape": None},
         {"data_offsets": [-512, 0]},
         {"data_offsets": [0, 2**63]},
         {"data_offsets": [512, 0]},
-        {"data_offsets": [0]},
         {"data_offsets": None},
         {"dtype": 3},
         {"dtype": "F64"},
-        3,
         None,
-        [],
-        "F16",
     ],
 )
 def test_tensors_that_cannot_be(folder: Path, entry: Any) -> None:
@@ -277,8 +261,11 @@ def test_packed_weights_that_say_they_are_something_else(folder: Path, entry: di
     assert refusal(folder).message == words
 
 
-def written(folder: Path, name: str, options: dict[str, Any], quantize: bool) -> Path:
-    """Write a family's network with its configuration, as mlx-lm would."""
+@pytest.mark.parametrize(("family", "quantize"), grid([*TREES, *CHAINS], [False, True]))
+def test_no_real_model_is_refused(tmp_path: Path, small_model: Path, family: str, quantize: bool) -> None:
+    name, options = (TREES | CHAINS)[family]
+    if quantize and name == "afm7":
+        pytest.skip("mlx-lm cannot quantise it")
     network = network_of(name, options)
     config = {**COMMON, "model_type": name, **options}
     if "text_config" in config:
@@ -287,19 +274,8 @@ def written(folder: Path, name: str, options: dict[str, Any], quantize: bool) ->
         fits = lambda _, module: hasattr(module, "to_quantized") and module.weight.shape[-1] % 32 == 0  # noqa: E731
         nn.quantize(network, 32, 4, class_predicate=fits)
         config["quantization"] = {"group_size": 32, "bits": 4}
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_text("{}")
-    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(network.parameters())))
-    return folder
-
-
-@pytest.mark.parametrize(("family", "quantize"), grid([*TREES, *CHAINS], [False, True]))
-def test_no_real_model_is_refused(tmp_path: Path, family: str, quantize: bool) -> None:
-    name, options = (TREES | CHAINS)[family]
-    if quantize and name == "afm7":
-        pytest.skip("mlx-lm cannot quantise it")
-    assert check_model_folder(written(tmp_path / "model", name, options, quantize)).sizes.parameters > 0
+    folder = save_model(tmp_path / "model", small_model, network, config)
+    assert check_model_folder(folder).sizes.parameters > 0
 
 
 def test_layers_that_a_search_left_out_have_no_weights() -> None:

@@ -1,9 +1,7 @@
 """Loading a model folder in every precision, what is kept of it, and the messages where it fails."""
 
 import gc
-import json
 import os
-import shutil
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -32,7 +30,7 @@ from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, tiny_llama
 from tests.inference.families import COMMON, MOE, network_of
-from tests.inference.model_folders import change_config
+from tests.inference.model_folders import change_config, save_header, save_model
 from tests.malloc import bytes_in_use
 
 TOKENS = mx.array([[1, 2, 3, 4]])
@@ -84,18 +82,9 @@ def test_a_tensor_that_is_missing_is_named(folder: Path) -> None:
 def test_a_model_larger_than_memory_is_refused_before_it_is_read(folder: Path) -> None:
     """The weights are a sparse file with a true header, so the folder is whole and takes no room."""
     change_config(folder, quantization=None)
-    rows = psutil.virtual_memory().total // (2 * 1024) // 2 * 2
-    half = rows * 1024
+    rows = psutil.virtual_memory().total // 4096
     layers = [f"model.layers.{layer}.mlp.up_proj.weight" for layer in range(2)]
-    header = json.dumps(
-        {
-            name: {"dtype": "F16", "shape": [half // 2048, 1024], "data_offsets": [layer * half, (layer + 1) * half]}
-            for layer, name in enumerate(layers)
-        }
-    )
-    with (folder / "model.safetensors").open("wb") as out:
-        out.write(len(header).to_bytes(8, "little") + header.encode())
-        out.truncate(8 + len(header) + rows * 2048)
+    save_header(folder / "model.safetensors", dict.fromkeys(layers, ("F16", (rows, 1024))))
     with pytest.raises(DoesNotFitError, match=r"needs [\d.]+ [MG]B for its weights as float32.*is available") as caught:
         load_model(folder)
     assert "smaller" in caught.value.hint
@@ -107,56 +96,40 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "on_gpu", lambda: True)
 
 
-def save_model(folder: Path, tokenizer_of: Path, network: nn.Module, config: dict[str, object]) -> Path:
-    folder.mkdir()
-    for file in tokenizer_of.glob("*token*.json"):
-        shutil.copy(file, folder)
-    (folder / "config.json").write_text(json.dumps(config))
-    weights = dict(tree_flatten(network.parameters()))
-    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
-    return folder
-
-
-def quantized_model(folder: Path, source: Path, bits: int) -> Path:
+def quantized_model(folder: Path, source: Path, **packing: Any) -> Path:
     network, config = mlx_lm_utils.load_model(source)
     network = mlx_lm_utils.dequantize_model(network)
-    nn.quantize(network, 64, bits)
-    return save_model(folder, source, network, config | {"quantization": {"group_size": 64, "bits": bits}})
+    nn.quantize(network, **packing)
+    table = network.model.embed_tokens
+    settings = {"group_size": table.group_size, "bits": table.bits, "mode": table.mode}
+    return save_model(folder, source, network, config | {"quantization": settings})
 
 
-@pytest.mark.parametrize("bits", share([2, 3, 4, 5, 6, 8], 2))
+PACKINGS: list[dict[str, Any]] = [
+    *({"bits": bits} for bits in (4, 2, 3, 5, 6, 8)),
+    # Without biases.
+    *({"mode": mode} for mode in ("mxfp4", "mxfp8", "nvfp4")),
+]
+
+
+@pytest.mark.parametrize("packing", share(PACKINGS, 6), ids=str)
 def test_a_gpu_keeps_the_models_own_quantisation(
-    on_a_gpu: None, small_model: Path, tmp_path: Path, bits: int, monkeypatch: pytest.MonkeyPatch
+    on_a_gpu: None, small_model: Path, tmp_path: Path, packing: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some were blown up to float16, with the memory that takes."""
-    folder = quantized_model(tmp_path / "model", small_model, bits)
+    folder = quantized_model(tmp_path / "model", small_model, **packing)
+    exact = logits(folder, "float32")
     files = loading.check_model_folder(folder)
     cache = files.sizes.kv_values_per_token * 2 * files.sizes.context_length
     room_of(files.sizes.stored_bytes + cache, 2**40, monkeypatch)
     model = load_model(folder)
+    bits = files.sizes.quantization_bits
     assert model.info.dtype == f"{bits}bit"
     assert model.info.weights_bytes == files.sizes.stored_bytes
-    if bits < 8:
+    assert np.abs(np.array(model.network(TOKENS).astype(mx.float32)) - exact).max() < 0.1 * exact.std()
+    if bits != 8:
         with pytest.raises(DoesNotFitError, match="as float16"):
             load_model(folder, "float16")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", share(["mxfp4", "mxfp8", "nvfp4"], 3))
-def test_a_gpu_keeps_quantised_weights_without_biases(
-    on_a_gpu: None, small_model: Path, tmp_path: Path, mode: str
-) -> None:
-    network, config = mlx_lm_utils.load_model(small_model)
-    network = mlx_lm_utils.dequantize_model(network)
-    nn.quantize(network, mode=mode)
-    table = network.model.embed_tokens
-    settings = {"group_size": table.group_size, "bits": table.bits, "mode": mode}
-    folder = save_model(tmp_path / "model", small_model, network, config | {"quantization": settings})
-    model = load_model(folder)
-    assert model.info.dtype == f"{table.bits}bit"
-    assert model.info.weights_bytes == loading.check_model_folder(folder).sizes.stored_bytes
-    exact = logits(folder, "float32")
-    assert np.abs(np.array(model.network(TOKENS).astype(mx.float32)) - exact).max() < 0.1 * exact.std()
 
 
 def room_of(limit: int, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +214,7 @@ def test_a_cpu_computes_with_quantised_weights_in_float32(
     small_model: Path, tmp_path: Path, own_bits: int | None
 ) -> None:
     """The float16 kernels took 3.4 s a token for 135M parameters, thirty times as long."""
-    folder = small_model if own_bits is None else quantized_model(tmp_path / "model", small_model, own_bits)
+    folder = small_model if own_bits is None else quantized_model(tmp_path / "model", small_model, bits=own_bits)
     model = load_model(folder, "4bit")
     assert model.info.dtype == "4bit"
     assert model.network(TOKENS).dtype == mx.float32

@@ -156,9 +156,7 @@ def test_no_weights_and_no_tokenizer(folder: Path) -> None:
     [
         {"quantization": {"bits": 7, "group_size": 32}},
         {"quantization": {"bits": 4, "group_size": 32, "mode": "magic"}},
-        {"quantization": "four"},
         {"quantization": {"bits": [4], "group_size": "many"}},
-        {"quantization": None, "quantization_config": "awq"},
         {"quantization": None, "quantization_config": {"quant_method": "magic"}},
         {"quantization": None, "quantization_config": {"bits": 4, "group_size": 32}},
         {"quantization": None, "quantization_config": {"quant_method": None, "load_in_4bit": True}},
@@ -368,25 +366,17 @@ def plain_llama(folder: Path) -> dict[str, np.ndarray]:
     return weights
 
 
-@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("kind", ["U8", "I8", "F8_E4M3"])
 def test_numbers_of_8_bits_without_scales_are_refused(folder: Path, kind: str) -> None:
     """MLX computed with their codes."""
     weights = plain_llama(folder)
     read(folder)
-    coded = {name: (array * 100).astype(kind) if "mlp" in name else array for name, array in weights.items()}
-    save_file(coded, folder / "model.safetensors")
-    with pytest.raises(ModelError, match=r"The weights of model\.layers\.0\.mlp\.\w+\.weight have 8 bits") as caught:
-        load_model(folder)
-    assert "Download" not in caught.value.hint
-
-
-def test_floats_of_8_bits_without_scales_are_refused(folder: Path) -> None:
-    weights = plain_llama(folder)
     name = "model.layers.1.mlp.up_proj.weight"
     save_file(weights | {name: weights[name].astype(np.uint8)}, folder / "model.safetensors")
-    rewrite_header(folder, lambda header: header[name].update(dtype="F8_E4M3"))
-    with pytest.raises(ModelError, match=rf"The weights of {re.escape(name)} have 8 bits, but no scales"):
-        read(folder)
+    rewrite_header(folder, lambda header: header[name].update(dtype=kind))
+    with pytest.raises(ModelError, match=rf"The weights of {re.escape(name)} have 8 bits, but no scales") as caught:
+        load_model(folder)
+    assert "Download" not in caught.value.hint
 
 
 @pytest.mark.parametrize("method", ["gptq", "compressed-tensors", "modelopt", "fp8", "mxfp8", "bitsandbytes"])

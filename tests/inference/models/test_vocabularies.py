@@ -102,12 +102,6 @@ def test_a_tokenizer_that_cannot_be_read_is_named(target: Path) -> None:
         check_pair(str(target), str(other))
 
 
-def test_a_draft_model_is_loaded_beside_its_target(target: Path) -> None:
-    model = load_model(target)
-    draft = load_draft_model(changed(target, lambda _: None), model)
-    assert (draft.model.info.name, draft.shared_tokens, draft.cache.tokens) == ("little", COUNT, [])
-
-
 def test_a_draft_model_that_is_wrong_missing_or_damaged_says_so(target: Path) -> None:
     model = load_model(target)
     other = changed(target, shifted)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rdchat.errors import InvalidSettingError
@@ -120,22 +122,10 @@ def test_a_normaliser_makes_no_control_token_of_another_spelling(folder: Path) -
 
 
 def test_a_base_model_keeps_the_tokens_around_a_text(folder: Path) -> None:
-    def surround(tokenizer: dict[str, object]) -> None:
-        tokenizer["post_processor"] = {
-            "type": "TemplateProcessing",
-            "single": [
-                {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}},
-                {"Sequence": {"id": "A", "type_id": 0}},
-                {"SpecialToken": {"id": "<|im_end|>", "type_id": 0}},
-            ],
-            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {
-                name: {"id": name, "ids": [token], "tokens": [name]}
-                for name, token in {"<|im_start|>": START, "<|im_end|>": END}.items()
-            },
-        }
-
-    edited(folder, "tokenizer.json", surround)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    around = [("<|im_start|>", START), ("<|im_end|>", END)]
+    tokenizer.post_processor = TemplateProcessing("<|im_start|> $A <|im_end|>", special_tokens=around)
+    tokenizer.save(str(folder / "tokenizer.json"))
     edited(folder, "tokenizer_config.json", lambda config: config.pop("chat_template"))
     prompts = prompts_of(folder)
     assert control_ids(prompts, user("once upon")) == [START, END]

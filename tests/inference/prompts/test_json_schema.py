@@ -3,7 +3,6 @@
 import json
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -43,13 +42,7 @@ NESTED = {"v": 1, "kids": [{"v": 2, "kids": [{"v": 3, "kids": []}]}]}
 REFERENCES = {
     "a tree in $defs": (a({"$ref": "#/$defs/Node"}, **{"$defs": {"Node": TREE}}), NESTED, {"v": 1, "kids": [{"v": 2}]}),
     "a pointer to a property": (
-        {
-            "type": "object",
-            "properties": {"b": {"type": "integer"}, "a": {"$ref": "#/properties/b"}},
-            "required": ["b", "a"],
-        },
-        {"b": 1, "a": 2},
-        {"b": 1, "a": "2"},
+        a({"$ref": "#/$defs/N/properties/b"}, **{"$defs": {"N": {"properties": {"b": {"type": "integer"}}}}}), 1, "1"
     ),
     "an escaped pointer": (
         a({"$ref": "#/$defs/x~1y%20z"}, **{"$defs": {"x/y z": {"type": "integer"}}}),
@@ -88,8 +81,6 @@ REFERENCES = {
         {"$ref": "#"},
     ),
     "data that looks like a reference": (a({"enum": [{"$ref": "#/nowhere"}]}), {"$ref": "#/nowhere"}, 1),
-    "two references in a row": (
-        a({"$ref": "#/$defs/A"}, **{"$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"type": "integer"}}}), 1, "1"),
 }  # fmt: skip
 
 
@@ -97,8 +88,8 @@ REFERENCES = {
 def test_references_mean_the_same_inside_a_call_and_in_a_format(name: str) -> None:
     """A reference to the root once meant the call around the arguments."""
     schema, good, bad = REFERENCES[name]
-    if name != "a pointer to a property":
-        good, bad = {"a": good}, {"a": bad}
+    good = {"a": good}
+    bad = {"a": bad}
     call = call_shape([tool(schema), tool(OTHER, "other")])
     assert takes(call, {"name": "t", "arguments": good})
     assert not takes(call, {"name": "t", "arguments": bad})
@@ -140,7 +131,6 @@ NEUTRAL: dict[str, Any] = {
     "not nothing": {"type": "array", "not": False},
     "types apart": {"oneOf": [{"type": "array"}, {"type": "null"}]},
     "an optional one of pydantic": {"anyOf": [{"type": "array"}, {"type": "null"}], "default": None, "title": "A"},
-    "nullable": {"type": ["array", "null"]},
     "unknown words": {"type": "array", "x-order": 1, "deprecated": True, "discriminator": {"propertyName": "t"}},
 }
 
@@ -189,7 +179,6 @@ LEFT_OUT: dict[str, tuple[Any, Any, Any, str]] = {
     "unions without tags": ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, 1.5, 1, "oneOf"),
     "lookahead": ({"type": "string", "pattern": "^(?!no)"}, "yes", "no", "pattern"),
     "back reference": ({"type": "string", "pattern": r"^(a|b)\1$"}, "aa", "ab", "pattern"),
-    "word border": ({"type": "string", "pattern": r"\bcat\b"}, "a cat", "cats", "pattern"),
     "two patterns of names": (
         {
             "type": "object",
@@ -374,25 +363,23 @@ def own_process() -> Iterator[TokenizerProcess]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_hostile_shape_is_refused_in_a_line(own_process: TokenizerProcess, name: str) -> None:
+@pytest.mark.parametrize("name", REFUSED | BOUNDED)
+def test_a_hostile_shape_is_checked_in_bounded_time_and_refused_in_a_line(
+    own_process: TokenizerProcess, name: str
+) -> None:
     began = perf_counter()
-    with pytest.raises(ModelError) as refusal:
-        own_process.check_shape(AnswerShape(*REFUSED[name]))
+    refusal = None
+    try:
+        own_process.check_shape(AnswerShape(*(REFUSED | BOUNDED)[name]))
+    except ModelError as error:
+        refusal = error
+    assert refusal or name in BOUNDED
+    if refusal:
+        assert "\n" not in refusal.message
+        assert len(refusal.message) < 400
+        assert refusal.hint not in ("", "Try again.")
     assert perf_counter() - began < _LONGEST_S
-    assert "\n" not in refusal.value.message
-    assert len(refusal.value.message) < 400
-    assert refusal.value.hint not in ("", "Try again.")
     own_process.check_shape(AnswerShape(ShapeKind.REGEX, "yes|no"))  # the child goes on
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BOUNDED)
-def test_a_large_shape_is_checked_in_bounded_time(own_process: TokenizerProcess, name: str) -> None:
-    began = perf_counter()
-    with suppress(ModelError):
-        own_process.check_shape(AnswerShape(*BOUNDED[name]))
-    assert perf_counter() - began < _LONGEST_S
 
 
 @pytest.mark.slow

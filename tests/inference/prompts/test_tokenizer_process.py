@@ -3,7 +3,6 @@
 Code that comes with a model is never run, nor asked about.
 """
 
-import ast
 import json
 import os
 import shutil
@@ -18,10 +17,15 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
-import rdchat
 from rdchat.errors import ModelError
 from rdchat.inference.prompts.model_prompts import read_tokenizer
-from rdchat.inference.prompts.tokenizer_process import NO_CODE, TokenizerProcess, joined_templates, tokenizer_view
+from rdchat.inference.prompts.tokenizer_process import (
+    NO_CODE,
+    TokenizerProcess,
+    has_template,
+    joined_templates,
+    tokenizer_view,
+)
 from tests.inference.prompts.folders import changed, edited, prompts_of, user
 from tests.inference.tokenizer_kinds import kinds
 
@@ -110,8 +114,10 @@ PLACES = ("chat_template.jinja", "tokenizer_config.json", "chat_template.json", 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("mark", [b"", MARK])
 def test_a_template_may_be_in_any_of_its_files(bare: Path, process: TokenizerProcess, place: str, mark: bytes) -> None:
+    assert not has_template(bare)
     put(bare, place, CHATML)
     (bare / place).write_bytes(mark + (bare / place).read_bytes())
+    assert has_template(bare)
     ids = prompts_of(bare).encode([user("Hi")], None, 500)
     assert ids == process.encode(
         bare, lambda: None, text="<|im_start|>user\nHi<|im_end|>\n", marks="\ue000\ue001", limit=500
@@ -198,8 +204,6 @@ from transformers import PreTrainedTokenizerFast
 class EvilTokenizer(PreTrainedTokenizerFast):
     pass
 """
-READERS = {"from_pretrained", "load_tokenizer", "load_model", "load", "get_class_from_dynamic_module"}
-MODULES = {"mlx_lm_utils", "mlx_lm", "AutoTokenizer", "AutoConfig", "PreTrainedTokenizerFast", "transformers"}
 
 
 def evil(model: Path, place: Path, code: str = "evil.EvilTokenizer") -> Path:
@@ -256,21 +260,6 @@ def test_transformers_sees_no_code_and_no_word_of_it(small_model: Path, tmp_path
         assert not list(view.glob("*.py"))
         assert "auto_map" not in json.loads((view / "tokenizer_config.json").read_text())
         assert set(json.loads((view / "config.json").read_text())) <= {"model_type", "tokenizer_class"}
-
-
-@pytest.mark.slow
-def test_every_call_into_transformers_and_mlx_lm_says_that_no_code_is_trusted() -> None:
-    found = []
-    for path in Path(rdchat.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-                continue
-            if node.func.attr in READERS and ast.unparse(node.func.value) in MODULES:
-                found.append((path.name, ast.unparse(node)))
-    assert {name for name, _ in found} == {"loading.py", "model_prompts.py", "tokenizers_child.py"}
-    for name, call in found:
-        assert "trust_remote_code=False" in call or "NO_CODE" in call, (name, call)
-        assert "trust_remote_code=True" not in call
 
 
 @pytest.mark.slow

@@ -155,7 +155,8 @@ def copied(kind: str, tensors: Tensors) -> Tensors:
             short = name.removeprefix("model.").replace("text_model.", "language_model.", 1)
         else:
             short = name.replace("model.visual.", "vision_tower.").removeprefix("model.")
-            short = short.replace("language_model.", "language_model.model.", 1)
+            if not short.startswith("language_model.model."):
+                short = short.replace("language_model.", "language_model.model.", 1)
         short = f"language_model.{short}" if short.startswith("lm_head") else short
         is_kernel = ("patch_embed" in name or "patch_conv" in name) and array.ndim > 3
         changed[short] = np.ascontiguousarray(np.moveaxis(array, 1, -1)) if is_kernel else array

@@ -7,8 +7,6 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
-import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, strategies as some
-from PIL import Image, ImageCms, PngImagePlugin
+from PIL import Image, PngImagePlugin
 
 from rdchat import host, mac_desktop
 from rdchat.chat.attachments.kinds import begins_as_image, is_image
@@ -142,7 +140,7 @@ def test_heic_is_refused_with_a_remedy_where_the_system_cannot_read_it(
 def test_heic_of_each_brand_is_converted_once_by_the_system(
     brand: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Another program stands here for the one of a Mac; it keeps the turn and the colours in the TIFF."""
+    """Another program stands here for the one of a Mac; it keeps the turn in the TIFF."""
     path = tmp_path / "a.heic"
     other = tmp_path / "b.heic"
     converted = list[bytes]()
@@ -154,8 +152,7 @@ def test_heic_of_each_brand_is_converted_once_by_the_system(
         converted.append(image.read_bytes())
         turned = Image.Exif()
         turned[0x0112] = 6
-        profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-        photo().save(tiff, "TIFF", exif=turned, icc_profile=profile)
+        photo().save(tiff, "TIFF", exif=turned)
         return True
 
     monkeypatch.setattr(mac_desktop, "convert_to_tiff", convert)
@@ -205,25 +202,19 @@ def test_an_image_that_is_looked_at_drawn_and_prepared_is_decoded_once(
     assert not pixels_child._cached
 
 
-@given(some.lists(some.integers(0, 5), max_size=30))
-def test_pixels_of_the_latest_images_are_kept_within_a_limit(uses: list[int]) -> None:
-    sizes = [(10 + 10 * number, 10) for number in range(6)]
-    latest = list[int]()
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as place:
-        patch.setattr(pixels_child, "_CACHED_BYTES", 3 * 600)
-        pixels_child._cached.clear()
-        paths = [Path(place) / str(number) for number, _ in enumerate(sizes)]
-        for path, size in zip(paths, sizes, strict=True):
-            path.write_bytes(encoded(photo(*size), "PNG"))
-        for used in uses:
-            assert pixels_child._picture(paths[used], "a").pixels.shape[:2] == sizes[used][::-1]
-            latest = [used, *(each for each in latest if each != used)]
-            while sum(10 * sizes[each][0] for each in latest) > 600:
-                latest.pop()
-            assert [each.pixels.shape[1] for each in pixels_child._cached.values()] == [
-                sizes[each][0] for each in reversed(latest)
-            ]
-        pixels_child._cached.clear()
+def test_pixels_of_the_images_that_were_used_last_are_kept_within_a_limit(
+    decodings: list[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Enough for two of the three.
+    monkeypatch.setattr(pixels_child, "_CACHED_BYTES", 700)
+    decoded = list[int]()
+    for number in (0, 1, 0, 2, 0, 1):
+        path = tmp_path / str(number)
+        path.write_bytes(encoded(photo(10 + number, 10), "PNG"))
+        before = len(decodings)
+        pixels_child.look(Job(), str(path), "a", "")
+        decoded += [number] * (len(decodings) - before)
+    assert decoded == [0, 1, 2, 1]
 
 
 def test_a_damaged_image_is_not_kept(decodings: list[bytes], tmp_path: Path) -> None:
@@ -273,9 +264,6 @@ HOSTILE = {
     "ring of boxes": b"\0\0\0\x14ftypmif1\0\0\0\0avif" + b"\0\0\0\0meta" * 9,
     "bitmap of 2**31 lines": b"BM" + struct.pack("<IIIIiiHHIIiiII", 54, 0, 54, 40, 9, -(2**31), 1, 24, *[0] * 6),
     "screen without size": b"GIF89a" + bytes(9) + b",\0\0\0\0\xff\xff\xff\xff\0\x08\0;",
-    "jpeg without an end": encoded(photo(), "JPEG")[:-2] + b"\xff\xd8\xff\xe0" * 99,
-    "PostScript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(/tmp/x) (w) file\n",
-    "drawing": b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
 }  # fmt: skip
 
 
@@ -291,9 +279,9 @@ def test_a_hostile_file_is_a_picture_or_is_refused(name: str, images: ImageProce
 
 
 def test_an_image_that_takes_too_much_memory_or_time_is_ended(tmp_path: Path) -> None:
-    row = b"\0" + bytes(3 * 9_000)
+    row = b"\0" + bytes(3 * 6_000)
     bomb = tmp_path / "bomb.png"
-    bomb.write_bytes(png_of(9_000, 9_000, zlib.compress(row * 9_000, 9)))
+    bomb.write_bytes(png_of(6_000, 6_000, zlib.compress(row * 6_000)))
     assert bomb.stat().st_size < 500_000
     small = stored(tmp_path, photo(), "JPEG")
     for limits, words in (
@@ -318,10 +306,10 @@ def test_waiting_ends_when_the_person_cancels(images: ImageProcess, tmp_path: Pa
 
     # It takes some tenths of a second.
     path = tmp_path / "large.png"
-    path.write_bytes(png_of(6_000, 6_000, zlib.compress((b"\0" + bytes(3 * 6_000)) * 6_000)))
+    path.write_bytes(png_of(4_000, 4_000, zlib.compress((b"\0" + bytes(3 * 4_000)) * 4_000)))
     with pytest.raises(CancelledByPersonError):
         images.check_image(path, waiting=cancel)
-    assert images.check_image(path).width == 6_000
+    assert images.check_image(path).width == 4_000
 
 
 @given(kind=some.sampled_from(KINDS), changes=some.lists(some.tuples(some.floats(0, 1), some.binary(max_size=4))))
@@ -351,19 +339,3 @@ def test_the_app_loads_no_pillow_and_the_child_no_mlx() -> None:
         code = f"import sys, rdchat.inference.vision.{module}; print({absent!r} in sys.modules)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
         assert done.stdout == "False\n"
-
-
-def test_threads_share_the_process(images: ImageProcess, tmp_path: Path) -> None:
-    paths = []
-    found = {}
-    for number in range(1, 9):
-        paths.append(tmp_path / f"{number}.png")
-        paths[-1].write_bytes(encoded(photo(number, 3), "PNG"))
-    threads = [
-        threading.Thread(target=lambda path=path: found.setdefault(path, images.check_image(path))) for path in paths
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [found[path].width for path in paths] == list(range(1, 9))

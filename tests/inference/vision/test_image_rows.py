@@ -1,7 +1,6 @@
 """A text model of mlx-lm with image rows computes what transformers' model does; a tower runs once for an image."""
 
 import gc
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +14,8 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as some
-from mlx_lm.models.cache import make_prompt_cache
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
 
 from rdchat.files.cache_folders import used_bytes
 from rdchat.inference.api import (
@@ -46,17 +46,35 @@ from tests.inference.caches_on_disk.kept import PLENTY
 from tests.inference.model_folders import change_config
 from tests.inference.vision.seeing_models import (
     GOLDEN,
+    KINDS,
+    ONE_OF_EACH,
     SeeingModel,
+    Tensors,
     apart,
+    copied,
     expected,
     golden_folder,
     picture,
     seeing_folder,
+    tensors_of,
 )
 
 # Parts of the span of the logits.
 EQUAL = 3e-5
-AXES = [kind for kind in GOLDEN if kind.startswith("qwen")]
+PACKED = ("weight", "scales", "biases")
+QUANTISED = share(
+    [
+        ("qwen3_vl", 4),
+        ("smolvlm", 8),
+        ("gemma4", 4),
+        ("lfm2_vl", 8),
+        ("gemma4_e", 8),
+        ("qwen2_vl", 4),
+        ("mistral3", 4),
+        ("qwen2_5_vl", 8),
+    ],
+    3,
+)
 TREE = PrefixTree(
     np.array([5, 9, 12, 7, 30, 41, 8], np.int32),
     np.array([-1, 0, 0, 1, 1, 2, 5], np.int32),
@@ -97,6 +115,42 @@ def test_logits_and_text_are_those_of_the_whole_model(model: SeeingModel, kind: 
     assert written == wanted["written"].tolist()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_copies_by_mlx_vlm_compute_the_same(tmp_path: Path, kind: str) -> None:
+    folder = golden_folder(tmp_path / "model", kind)
+    save_file(copied(kind, tensors_of(kind)), folder / "model.safetensors", {"format": "mlx"})
+    model = SeeingModel(folder, kind)
+    assert apart(model.read(model.cache()), expected(kind)["logits"]) < EQUAL
+
+
+def quantised(tensors: Tensors, bits: int) -> tuple[Tensors, Tensors]:
+    """Return a checkpoint whose matrices are quantised, and one with the floats that this means."""
+    packed = dict(tensors)
+    floats = dict(tensors)
+    for name, array in tensors.items():
+        if array.ndim == 2 and array.shape[1] % 32 == 0:
+            parts = mx.quantize(mx.array(array), 32, bits)
+            base = name.removesuffix("weight")
+            packed |= {base + part: np.array(each) for part, each in zip(PACKED, parts, strict=True)}
+            floats[name] = np.array(mx.dequantize(*parts, 32, bits))
+    return packed, floats
+
+
+@pytest.mark.parametrize(("kind", "bits"), QUANTISED)
+def test_a_quantised_model_computes_with_the_numbers_that_are_meant(tmp_path: Path, kind: str, bits: int) -> None:
+    """In its text model and its tower, tables of positions too."""
+    folder = golden_folder(tmp_path / "model", kind)
+    logits = []
+    settings = ({"group_size": 32, "bits": bits}, None)
+    for tensors, quantization in zip(quantised(tensors_of(kind), bits), settings, strict=True):
+        save_file(tensors, folder / "model.safetensors", {"format": "mlx"})
+        change_config(folder, quantization=quantization)
+        model = SeeingModel(folder, kind)
+        logits.append(model.read(model.cache()))
+    assert apart(*logits) < EQUAL
+    assert apart(logits[0], expected(kind)["logits"]) > 100 * EQUAL
+
+
 def test_chunks_may_end_anywhere_but_in_a_block(model: SeeingModel, kind: str) -> None:
     wanted = expected(kind)["logits"]
     for end in range(1, len(model.ids)):
@@ -133,17 +187,6 @@ def test_a_chat_goes_on_from_before_inside_and_behind_images(model: SeeingModel)
         held.trim_to(length)
         kept = len(held.tokens)
         assert apart(model.read(held), whole[kept:]) < EQUAL
-
-
-def test_text_alone_is_computed_as_without_the_seam(model: SeeingModel) -> None:
-    ids = mx.array([[3, 4, 5, 6, 7]])
-    held = make_prompt_cache(model.model.network)
-    before = np.array(model.model.network(ids, cache=held))
-    text = model.rows.prompt([3, 4, 5, 6, 7], [], model.seen)
-    assert text.rows_for_call(0, 5, model.embed) is None
-    with model.hooks.rows_for_call(None):
-        again = np.array(model.model.network(ids, cache=make_prompt_cache(model.model.network)))
-    assert np.array_equal(before, again)
 
 
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32])
@@ -183,7 +226,7 @@ def test_a_network_is_freed_with_its_model(tmp_path: Path) -> None:
 
 
 LONG = {"rope_theta": 1e4, "original_max_position_embeddings": 64, "factor": 4.0}
-KINDS: dict[str, dict[str, Any]] = {
+ROPES: dict[str, dict[str, Any]] = {
     "default": {"rope_theta": 1e4},
     "linear": {**LONG, "rope_type": "linear"},
     "yarn": {**LONG, "rope_type": "yarn"},
@@ -196,7 +239,7 @@ DIMS = 16
 class Layer(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
-        self.rope: Any = rope_of(KINDS[kind], DIMS, False, 256)
+        self.rope: Any = rope_of(ROPES[kind], DIMS, False, 256)
 
 
 class Network(nn.Module):
@@ -216,22 +259,8 @@ def call_of(positions: np.ndarray) -> CallRows:
     return CallRows(mx.zeros((1, positions.shape[1], 8)), mx.array(positions.astype(np.int32)))
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-@given(rows=some.integers(1, 9), offset=some.integers(0, 200))
-@settings(max_examples=20)
-def test_one_number_for_all_axes_is_the_plain_position(kind: str, rows: int, offset: int) -> None:
-    """YaRN also scales what it turns, once."""
-    network = Network(kind)
-    x = heads(rows)
-    plain = network.turned(x, offset)
-    hooks = ImageRowHooks(network, (3, 3, 2))
-    with hooks.rows_for_call(call_of(np.tile(np.arange(offset, offset + rows), (3, 1)))):
-        assert np.allclose(network.turned(x, 0), plain, atol=1e-5)
-    assert np.array_equal(network.turned(x, offset), plain)
-
-
 @pytest.mark.parametrize("interleaved", [True, False])
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(ROPES))
 @given(some.lists(some.tuples(*[some.integers(0, 99)] * 3), min_size=1, max_size=6))
 @settings(max_examples=20)
 def test_each_frequency_turns_by_its_axis(kind: str, interleaved: bool, positions: list[tuple[int, int, int]]) -> None:
@@ -261,64 +290,48 @@ def test_an_error_ends_the_call() -> None:
     assert np.array_equal(network.turned(x, 7), plain)
 
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "qwen2_5_vl": {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 64 * 20},
-    "qwen3_vl": {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 64 * 20},
-    "mistral3": {"size": {"longest_edge": 64}},
-    "pixtral": {"size": {"longest_edge": 40}},
-    "smolvlm": {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 32}},
-    "gemma3": {"size": {"height": 32, "width": 32}},
-    "gemma4": {"patch_size": 4, "pooling_kernel_size": 2, "max_soft_tokens": 20},
-    "lfm2_vl": {"encoder_patch_size": 4, "min_image_tokens": 4, "max_image_tokens": 16, "tile_size": 16},
-}
-PIXELS = {"pixtral": "[IMG]", "qwen": "<|image_pad|>", "gemma3": "<image_soft_token>", "gemma4": "<|image|>"}
 SIDES = some.integers(1, 120)
 
 
 @pytest.fixture(scope="module")
 def towers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     @cache
-    def made(kind: str) -> tuple[ImageRows, Family, dict[str, Any]]:
-        folder = golden_folder(tmp_path_factory.mktemp(kind) / "model", kind)
-        (folder / "preprocessor_config.json").write_text(json.dumps(SETTINGS[kind]))
+    def made(kind: str) -> tuple[Path, ImageRows, Family]:
+        folder = seeing_folder(tmp_path_factory.mktemp(kind) / "model", kind)
         vision = vision_of(folder)
         assert vision.family is not None
-        return ImageRows(folder, vision), vision.family, vision.family.image_settings(Path(folder))
+        return folder, ImageRows(folder, vision), vision.family
 
     yield made
     made.cache_clear()
 
 
-@pytest.mark.parametrize("kind", sorted(SETTINGS))
+@pytest.mark.parametrize("kind", [*ONE_OF_EACH, "pixtral"])
 @given(sizes=some.lists(some.tuples(SIDES, SIDES), min_size=1, max_size=3), cap=some.sampled_from([None, 4, 64]))
 @settings(max_examples=12, deadline=None)
 def test_images_of_any_size_become_the_rows_of_their_tokens(
     towers: object, kind: str, sizes: list[tuple[int, int]], cap: int | None
 ) -> None:
-    rows, family, own = towers(kind)  # type: ignore[operator]
+    folder, rows, family = towers(kind)  # type: ignore[operator]
     # Gemma 4 takes 1,120 tokens then, more than this tower has positions for.
     cap = 64 if kind == "gemma4" and cap is None else cap
-    token = image_token(GOLDEN[kind]["config"])
     images = []
     seen = []
-    text = "a"
     for width, height in sizes:
         rgb = np.random.default_rng(width * height).integers(0, 256, (height, width, 3), np.uint8)
-        image = PROCESSORS[family.processor].prepare(rgb, own, cap)
+        image = PROCESSORS[family.processor].prepare(rgb, family.image_settings(folder), cap)
         seen.append(rows.see(f"{kind} {width} {height} {cap}", image))
         assert seen[-1].rows.shape == (image.layout.pixel_tokens, 64)
         images.append((f"{width} {height}", image.layout))
-        text += family.placeholder + "b"
-    # Each token for pixels is one word of the expanded text.
-    pixels = PIXELS.get(family.processor, "<image>")
+    text = "a" + f"{family.placeholder}b" * len(images)
     prompt = filled(text, family.placeholder, [family.expanded(layout) for _, layout in images], "\ue000")
-    ids = [token if word == "\1" else 5 for word in prompt.replace(pixels, "\0\1\0").split("\0") if word]
-    changed, spans = with_images(ids, token, images, family)
-    prompt = rows.prompt(changed, spans, seen)
-    call = prompt.rows_for_call(0, len(changed), lambda tokens: mx.zeros((len(tokens), 64)))
+    ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(prompt).ids
+    changed, spans = with_images(ids, image_token(GOLDEN[kind]["config"]), images, family)
+    shown = rows.prompt(changed, spans, seen)
+    call = shown.rows_for_call(0, len(changed), lambda tokens: mx.zeros((len(tokens), 64)))
     assert call is not None
     at = [index for index, each in enumerate(changed) if each < 0]
-    found = np.array(call.embeddings[0])[at] * prompt.scale
+    found = np.array(call.embeddings[0])[at] * shown.scale
     assert np.allclose(found, np.concatenate([image.rows for image in seen]), atol=1e-5)
 
 

@@ -43,10 +43,21 @@ HEADER = "\n<|im_start|>assistant\n"
 """Stands between the end token of a question and its reply."""
 
 
+class GoldenModels(dict[str, LoadedModel]):
+    """Loads the model of a kind when it is first needed."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__()
+        self.place = place
+
+    def __missing__(self, kind: str) -> LoadedModel:
+        self[kind] = load_model(seeing_folder(self.place / kind, kind), "float32")
+        return self[kind]
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LoadedModel]:
-    place = tmp_path_factory.mktemp("seeing")
-    return {kind: load_model(seeing_folder(place / kind, kind), "float32") for kind in KINDS}
+    return GoldenModels(tmp_path_factory.mktemp("seeing"))
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +85,13 @@ def test_no_mode_changes_a_token(
     kind: str, temperature: float, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:
     model = models[kind]
-    for seen in (images[:1], images):
-        message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(seen))
-        plain = answer(ChatSession(model), asked(message, temperature=temperature))
-        for mode in DRAFTERS:
-            session = ready_session(model, model)
-            drafted = answer(session, asked(message, temperature=temperature, mode=mode))
-            assert drafted.token_ids == plain.token_ids, mode
-        automatic = answer(ready_session(model, model), asked(message, temperature=temperature, mode=Mode.AUTO))
-        assert automatic.token_ids == plain.token_ids
-        blind = answer(ChatSession(model), asked(replace(message, images=()), temperature=temperature))
-        assert blind.token_ids != plain.token_ids or temperature == 0
+    message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(images))
+    plain = answer(ChatSession(model), asked(message, temperature=temperature))
+    for mode in (*DRAFTERS, Mode.AUTO):
+        drafted = answer(ready_session(model, model), asked(message, temperature=temperature, mode=mode))
+        assert drafted.token_ids == plain.token_ids, mode
+    blind = answer(ChatSession(model), asked(replace(message, images=()), temperature=temperature))
+    assert blind.token_ids != plain.token_ids or temperature == 0
 
 
 @pytest.mark.parametrize("kind", ["gemma4", "gemma4_e"])
@@ -157,14 +164,6 @@ def test_another_image_of_the_same_size_is_no_hit(
     assert again.statistics.cached_prompt_tokens == kept, "the same file elsewhere is the same image"
 
 
-def test_a_model_that_does_not_see_gets_a_line(small_model: Path, images: list[ChatImage]) -> None:
-    model = load_model(small_model)
-    message = ChatMessage(Role.USER, "What is it?", images=(images[0],))
-    text = model.decode(model.encode_chat((message,)))
-    assert "(an image that this model cannot see)" in text
-    assert text.index("(an image") < text.index("What is it?")
-
-
 @pytest.mark.parametrize("kind", share(KINDS))
 def test_edits_and_another_reply_are_those_of_a_new_chat(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
@@ -181,9 +180,9 @@ def test_edits_and_another_reply_are_those_of_a_new_chat(
         ChatMessage(Role.USER, "three and less", images=(images[1],)),
         ChatMessage(Role.USER, "none"),
     ):
+        expected = answer(ChatSession(model), asked(first, said, last, temperature=0.9)).token_ids
         for _ in range(2):
-            kept = answer(session, asked(first, said, last, temperature=0.9))
-            assert kept.token_ids == answer(ChatSession(model), asked(first, said, last, temperature=0.9)).token_ids
+            assert answer(session, asked(first, said, last, temperature=0.9)).token_ids == expected
     assert answer(session, asked(first)).token_ids == answer(ChatSession(model), asked(first)).token_ids
 
 
@@ -372,7 +371,7 @@ def described(session: ChatSession, image: ChatImage) -> str:
 def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
     session = ChatSession(model)
     wrong = list[str]()
-    count = 40
+    count = 20
     for image, caption in drawings(tmp_path, count):
         said = described(session, image)
         if said != caption:
