@@ -2,24 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 
-import mlx.core as mx
-import numpy as np
 import pytest
 
 from rdchat.inference.api import BenchCell, BenchPlan, BenchRun, DraftSettings, Mode, Prompt
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification.capability import median_error, rounding_limit, row_errors
 from rdchat.inference.verification.hooks import ModelHooks
-from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.services.engine.benchmark import RaceResult
 from tests.grids import share
-from tests.inference.fakes import lenient, shared_family, shared_llama, tree_of_beams
-from tests.inference.near_ties import CASES, FAMILIES, near_ties
+from tests.inference.fakes import lenient, shared_family, shared_llama
+from tests.inference.near_ties import CASES, near_ties
 from tests.inference.rounding import coarse_rounding_by_rows, rounding_by_rows
 
 
@@ -59,39 +53,6 @@ def test_a_mistake_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
     with coarse_rounding_by_rows():
         counts = [near_ties(model, Mode.SPECULATIVE, 0.0, 40, seed) for seed in range(2)]
     assert any(count.others("bfloat16") for count in counts), [str(count) for count in counts]
-
-
-@pytest.mark.parametrize(("family", "dtype"), share(product(FAMILIES, ["bfloat16", "4bit"]), 9))
-def test_after_a_round_the_cache_is_that_of_the_accepted_tokens_but_for_rounding(family: str, dtype: str) -> None:
-    model = shared_family(family, dtype)
-    prompt = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
-    errors = list[float]()
-    noise = list[float]()
-    for number in range(3):
-        root, a, b, c, d = (1 + (7 * number + step) % 29 for step in range(5))
-        trees = model.capability.reason == ""
-        tree = tree_of_beams([[root, a, b], [root, c, d]] if trees else [[root, c, d]])
-        path = [0, 3, 4] if trees else [0, 1, 2]
-        cache, alone = (KVCache(model.network) for _ in range(2))
-        for held in (cache, alone):
-            model.network(mx.array([prompt]), cache=held.layers)
-            held.tokens = list(prompt)
-        verifier = Verifier(model, cache)
-        verifier.verify(PackedTree.pack(tree))
-        verifier.commit([root, c, d], path)
-        for token in (root, c, d):
-            model.network(mx.array([[token]]), cache=alone.layers)
-        after = [_logits(model.network, held, [3]) for held in (cache, alone)]
-        errors += row_errors(*after)
-        together = KVCache(model.network)
-        noise += row_errors(_logits(model.network, together, [*prompt, root, c, d, 3]), after[1])
-        assert cache.tokens == [*prompt, root, c, d]
-    assert median_error(errors) <= rounding_limit(noise, mx.bfloat16)
-
-
-def _logits(network: object, cache: KVCache, tokens: list[int]) -> np.ndarray:
-    logits = network(mx.array([tokens]), cache=cache.layers)[0, -1:]  # type: ignore[operator]
-    return np.array(logits.astype(mx.float32))
 
 
 @pytest.mark.slow

@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rdchat.inference.api import TrainingOrder
-from rdchat.inference.training import phases, training_child, training_run
+from rdchat.inference.training import phases, training_child
 from rdchat.inference.training.phases import Pace
 from rdchat.inference.training.training_plan import TrainingSettings
+from tests.inference.training.short_runs import short_evaluation
 
 COMMAND = [sys.executable, "-m", "tests.inference.training.short_child"]
 _plain_settings = training_child.settings_of
@@ -21,13 +22,10 @@ def _short(order: TrainingOrder, folder: Path, chat_questions: tuple[str, ...]) 
 def main() -> None:
     """Be the training process."""
     training_child.settings_of = _short
-    training_run._EVALUATED = 1
-    training_run._EVALUATED_TOKENS = 8
-    training_run._COMPARED_TOKENS = 8
-    training_run.EVERYDAY_PROMPTS = training_run.EVERYDAY_PROMPTS[:2]
     phases._EVALUATE_EVERY = 0.5
     Pace.EVERY = 0.05
-    training_child.main()
+    with short_evaluation():
+        training_child.main()
 
 
 if __name__ == "__main__":

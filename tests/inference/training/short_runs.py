@@ -5,12 +5,16 @@ from contextlib import contextmanager
 
 import pytest
 
+from rdchat.inference.api import EVERYDAY_PROMPTS
+
 
 @contextmanager
-def short_evaluation(questions: int = 2) -> Iterator[pytest.MonkeyPatch]:
-    """Have trainings decode so few questions at their end, and few tokens of each."""
+def short_evaluation() -> Iterator[pytest.MonkeyPatch]:
+    """Have trainings decode one question at their end, two to compare drafters, and few tokens of each."""
     run = "rdchat.inference.training.training_run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"{run}._EVALUATED", questions)
+        patch.setattr(f"{run}.EVERYDAY_PROMPTS", EVERYDAY_PROMPTS[:2])
+        patch.setattr(f"{run}._COMPARED_TOKENS", 8)
+        patch.setattr(f"{run}._EVALUATED", 1)
         patch.setattr(f"{run}._EVALUATED_TOKENS", 8)
         yield patch

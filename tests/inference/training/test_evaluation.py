@@ -1,39 +1,30 @@
 """A drafter's evaluation adds up the counts of its replies."""
 
-import mlx.core as mx
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from rdchat.inference.api import Prompt, Statistics
-from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.models.model_files import TargetBinding
+from rdchat.inference.api import Prompt, Statistics, TrainingProgress
 from rdchat.inference.training.training_run import evaluate, pooled
 from tests.clocks import ManualClock
-from tests.inference.fakes import ALPHABET, StoredDrafter, tiny_llama
+from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter
+from tests.inference.fakes import shared_llama
 
 PROMPTS = [Prompt("hello there"), Prompt("abc abc abc")]
 
 
 @pytest.mark.slow
 @pytest.mark.across_rows
-def test_every_question_is_decoded_with_every_setup(tmp_path_factory: pytest.TempPathFactory) -> None:
-    model = tiny_llama(0)
-    folder = tmp_path_factory.mktemp("drafter") / "drafter"
-    mx.random.seed(0)
-    head = RecurrentHead(HeadConfig(32, len(ALPHABET), exit_size=16, state_size=16))
-    write_drafter(
-        folder, StoredDrafter(head, mx.arange(len(ALPHABET)), TargetBinding.for_model(model.info)).written(), "card"
-    )
-    events = 0
-    run = evaluate(model, PROMPTS, folder, ManualClock())
-    while True:
-        try:
-            fraction = next(run).fraction
-            events += 1
-        except StopIteration as end:
-            found = end.value
-            break
-    assert (events, fraction) == (6, pytest.approx(1))
+def test_every_question_is_decoded_with_every_setup(tmp_path: Path) -> None:
+    model = shared_llama()
+    found = dict[str, Statistics]()
+
+    def run() -> Iterator[TrainingProgress]:
+        drafter = saved_random_drafter(model, tmp_path / "drafter", 32)
+        found.update((yield from evaluate(model, PROMPTS, drafter, ManualClock())))
+
+    assert [event.fraction for event in run()] == pytest.approx([each / 6 for each in range(1, 7)])
     assert list(found) == ["W1 L5", "W4 L5", "W4 L5 + lookup"]
     assert len({counts.generated_tokens for counts in found.values()}) == 1, "all setups decode the same tokens"
     for counts in found.values():

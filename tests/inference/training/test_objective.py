@@ -6,7 +6,6 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
@@ -33,7 +32,6 @@ from rdchat.inference.training.samples import (
 )
 from rdchat.inference.training.training_plan import Recipe
 from rdchat.inference.verification.target import TargetEmbeddings
-from tests.grids import share
 from tests.inference import families
 from tests.inference.fakes import loaded
 
@@ -56,42 +54,22 @@ class Table:
     output_rows = embed
 
 
-class Task:
-    """Answers in which token t is followed by 3 t + 1, of a target whose states say so."""
+def rule_trainer(**changes: object) -> Trainer:
+    """Return a trainer on answers in which token t is followed by 3 t + 1, of a target whose states say so.
 
-    def __init__(self, recipe: Recipe) -> None:
-        draw = np.random.default_rng(0)
-        table = draw.normal(size=(TOKENS, STATE_WIDTH)).astype(np.float32)
-        self._conversations = [self._conversation(number, draw) for number in range(60)]
-        self._states = [4 * table[[*item.tokens[1:], 0]].astype(np.float16) for item in self._conversations]
-        self._target = Target(Table(mx.array(table)), np.asarray, TOKENS)  # type: ignore[arg-type]
-        self._recipe = recipe
-
-    def objective(self) -> Objective:
-        """Return the data and head that are still to be prepared."""
-        used = [range(len(item.tokens) - 1) for item in self._conversations]
-        windows = StateWindows(used, lambda numbers: enumerate(self._states[numbers.start : numbers.stop]), 700)
-        return Objective(self._target, self._conversations, windows, self._recipe, ())
-
-    @staticmethod
-    def _conversation(number: int, draw: np.random.Generator) -> TrainingConversation:
+    It learns the rule in seconds; `changes` are fields of its recipe.
+    """
+    draw = np.random.default_rng(0)
+    table = draw.normal(size=(TOKENS, STATE_WIDTH)).astype(np.float32)
+    conversations = []
+    for number in range(60):
         answer = [int(draw.integers(TOKENS))]
         for _ in range(19):
             answer.append((3 * answer[-1] + 1) % TOKENS)
-        return TrainingConversation(number, [0, *answer], 1, 0.0)
-
-    def prepared(self) -> Objective:
-        objective = self.objective()
-        assert len(list(objective.read_data())) == 60
-        assert len(objective.windows) == 2
-        return objective
-
-    def trainer(self) -> Trainer:
-        return Trainer(self.prepared())
-
-
-def quick(**changes: object) -> Recipe:
-    """Return a recipe that learns the rule in seconds; `changes` are fields of it."""
+        conversations.append(TrainingConversation(number, [0, *answer], 1, 0.0))
+    states = [4 * table[[*item.tokens[1:], 0]].astype(np.float16) for item in conversations]
+    used = [range(len(item.tokens) - 1) for item in conversations]
+    windows = StateWindows(used, lambda numbers: enumerate(states[numbers.start : numbers.stop]), 700)
     options = {
         "epochs": 12,
         "batch": 32,
@@ -101,19 +79,19 @@ def quick(**changes: object) -> Recipe:
         "steps": 3,
         "vocabulary": TOKENS,
     }
-    return Recipe(**(options | changes))  # type: ignore[arg-type]
+    recipe = Recipe(**(options | changes))  # type: ignore[arg-type]
+    target = Target(Table(mx.array(table)), np.asarray, TOKENS)  # type: ignore[arg-type]
+    objective = Objective(target, conversations, windows, recipe, ())
+    assert len(list(objective.read_data())) == 60
+    assert len(windows) == 2
+    return Trainer(objective)
 
 
-def test_standardised_rows_have_mean_0_and_deviation_1() -> None:
-    rows = np.random.default_rng(0).normal(3, [1, 50, 0.1], size=(400, 3))
+def test_standardised_rows_have_mean_0_and_deviation_1_but_for_a_dimension_that_never_changes() -> None:
+    rows = np.random.default_rng(0).normal(3, [1, 50, 0.1, 0], size=(400, 4))
     standard = np.array(Standardization.measure(rows)(mx.array(rows.astype(np.float32))))
     np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-4)
-    np.testing.assert_allclose(standard.std(axis=0), 1, rtol=1e-2)
-
-
-def test_a_dimension_that_never_changes_is_not_blown_up() -> None:
-    rows = np.stack([np.arange(8.0), np.full(8, 5.0)], axis=1)
-    assert np.isfinite(np.array(Standardization.measure(rows)(mx.array(rows.astype(np.float32))))).all()
+    np.testing.assert_allclose(standard.std(axis=0), [1, 1, 1, 0], rtol=1e-2)
 
 
 def test_preconditioned_rows_have_a_second_moment_of_one() -> None:
@@ -154,44 +132,9 @@ def test_the_loss_of_a_hand_worked_example() -> None:
     assert loss.tolist() == pytest.approx([normalizer - 0.75 * 1 - 0.25 * -1])
 
 
-def random_case(seed: int, tokens: int = 7, named: int = 2) -> tuple[mx.array, mx.array, mx.array, mx.array]:
-    draw = np.random.default_rng(seed)
-    features = draw.normal(size=(2, 3, 4))
-    rows = draw.normal(size=(tokens, 4))
-    columns = np.array([[draw.choice(tokens, named, replace=False) for _ in range(3)] for _ in range(2)])
-    probs = draw.dirichlet(np.ones(named), size=(2, 3))
-    floats = [mx.array(array.astype(np.float32)) for array in (features, rows, probs)]
-    return floats[0], floats[1], mx.array(columns.astype(np.int32)), floats[2]
-
-
 def head() -> RecurrentHead:
     mx.random.seed(3)
     return RecurrentHead(HeadConfig(4, 7, exit_size=5, state_size=6))
-
-
-@pytest.mark.across_rows
-def test_gradients_agree_with_finite_differences() -> None:
-    _, rows, _, _ = random_case(4)
-    draw = np.random.default_rng(5)
-    hidden = mx.array(draw.normal(size=(2, 4)))
-    embeddings = mx.array(draw.normal(size=(2, 3, 4)))
-    _, _, columns, probs = random_case(6)
-    weights = mx.array([[1.0, 0.8, 0.0], [1.0, 0.0, 0.0]])
-    network = head()
-
-    def loss(parameters: dict[str, mx.array]) -> mx.array:
-        network.update(tree_unflatten(list(parameters.items())))
-        features = unroll(network, hidden, embeddings)
-        return weighted_mean(distillation(features, rows, columns, probs), weights)
-
-    parameters = dict(tree_flatten(network.parameters()))
-    gradients = mx.grad(loss)(parameters)
-    for name, array in parameters.items():
-        direction = mx.array(draw.normal(size=array.shape).astype(np.float32))
-        step = 1e-2
-        ahead, behind = ({**parameters, name: array + sign * step * direction} for sign in (1, -1))
-        measured = (loss(ahead) - loss(behind)).item() / (2 * step)
-        assert measured == pytest.approx(mx.sum(gradients[name] * direction).item(), rel=2e-2, abs=2e-4), name
 
 
 def test_a_draft_is_unrolled_as_it_is_drafted() -> None:
@@ -241,77 +184,26 @@ def test_the_teacher_says_what_the_target_says(name: str, monkeypatch: pytest.Mo
         assert likely == pytest.approx(row[columns] / row[columns].sum(), abs=4e-3)
 
 
-def tokens_per_call(trainer: Trainer) -> float:
-    """Return the tokens per target call of drafts along held-out answers, each of which begins where the last ended."""
-    objective = trainer.objective
-    objective.network.eval()
-    drafts = []
-    for roots, inputs in objective.held_out_inputs():
-        scores = objective.features(*inputs) @ objective.whitening.rows.T
-        guesses = objective.vocabulary[np.array(mx.argmax(scores, axis=-1))]
-        drafts.append(np.logical_and.accumulate(guesses == objective.next_tokens(roots), axis=1))
-    objective.network.train()
-    roots = objective.held_out
-    accepted = np.concatenate(drafts).sum(axis=1)
-    tokens = 0
-    calls = 0
-    following = -1  # the next round's root
-    for place, root in enumerate(roots.tolist()):
-        if root < following and place and roots[place - 1] == root - 1:
-            continue
-        gained = int(accepted[place]) + 1
-        calls = calls + 1
-        tokens = tokens + gained
-        following = root + gained
-    return tokens / calls
-
-
 @pytest.mark.slow
 def test_a_rule_is_learnt() -> None:
-    trainer = Task(quick()).trainer()
-
-    before = tokens_per_call(trainer)
+    trainer = rule_trainer()
+    before, *_ = trainer.objective.accuracy()
     losses = [loss for loss in trainer.train() if loss is not None]
     assert np.mean(losses[-30:]) < np.mean(losses[:30])
     assert trainer.step == trainer.total == len(losses)
-    assert before < 1.3 < 2.8 < tokens_per_call(trainer)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stop", share([17, 1, 25]))
-def test_a_resumed_training_ends_in_the_same_weights(stop: int, tmp_path: Path) -> None:
-    """Dropout, the optimiser's moments and the order of samples included."""
-    task = Task(quick(epochs=2))
-    whole = task.trainer()
-    list(whole.train())
-    first = task.trainer()
-    for _ in first.train():
-        if first.step == stop:
-            break
-    first.save_state(tmp_path / "state.safetensors")
-    second = task.trainer()
-    second.restore_state(tmp_path / "state.safetensors")
-    assert second.step == stop
-    list(second.train())
-    for (name, expected), (_, found) in zip(
-        tree_flatten(whole.objective.network.parameters()),
-        tree_flatten(second.objective.network.parameters()),
-        strict=True,
-    ):
-        assert mx.array_equal(expected, found).item(), name
+    assert before < 0.3 < 0.6 < trainer.objective.accuracy()[0]
 
 
 def test_another_seed_trains_other_weights() -> None:
     heads = []
     for seed in (1, 2):
-        trainer = Task(quick(epochs=1, seed=seed)).trainer()
+        trainer = rule_trainer(epochs=1, seed=seed)
         list(trainer.train())
         heads.append(trainer.objective.network.output.weight)
     assert not mx.array_equal(*heads).item()
 
 
 WIDTH = 5
-DRAFTED = 40
 # two answers, 10 11 12 13 and 20 21; 90s are questions
 CONVERSATIONS = [
     TrainingConversation(0, [90, 91, 10, 11, 12, 13], 2, 0.0),

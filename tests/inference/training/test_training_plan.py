@@ -11,6 +11,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import BatchKVCache
 
+from rdchat import paths
 from rdchat.errors import (
     DoesNotFitError,
     ModelError,
@@ -20,25 +21,17 @@ from rdchat.errors import (
 )
 from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.device import MemoryRoom
-from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import share
-from tests.inference.fakes import ALPHABET, CharacterTokenizer, StoredDrafter, lenient_llama, loaded, tiny_llama
+from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter
+from tests.inference.fakes import ALPHABET, CharacterTokenizer, lenient_llama, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
 from tests.time_limits import at_most
 
 LANE_BYTES = 2 * 2 * 2 * 8 * 4 * 1408  # keys and values of two layers, of two heads of 8 numbers, of 4 bytes each
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +56,12 @@ def test_layers_of_three_depths_are_read(model: LoadedModel, settings: TrainingS
     assert plan.reads.layers == (0, 1)  # of two; there is none after three quarters
 
 
-def test_a_plan_says_what_it_takes(model: LoadedModel, settings: TrainingSettings, cache: Path) -> None:
+def test_a_plan_says_what_it_takes(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = make_plan(model, settings, resume=False)
-    assert plan.folder.is_relative_to(cache)
+    assert plan.folder.is_relative_to(paths.cache_dir())
     assert plan.budget.disk_bytes == 5000 * 10
     assert make_plan(model, replace(settings, tokens=10**7), resume=False).budget.memory_bytes > 10**7 * 64
-    assert not cache.exists()  # to look is not to begin
+    assert not paths.cache_dir().exists()  # to look is not to begin
 
 
 @pytest.mark.slow
@@ -220,10 +213,7 @@ def test_an_output_folder_that_cannot_be_written_to(model: LoadedModel, settings
 
 
 def test_an_older_drafter_of_the_same_model_may_be_replaced(model: LoadedModel, settings: TrainingSettings) -> None:
-    head = RecurrentHead(HeadConfig(32, 20, exit_size=16, state_size=16))
-    write_drafter(
-        settings.out, StoredDrafter(head, mx.arange(20), TargetBinding.for_model(model.info)).written(), "card"
-    )
+    saved_random_drafter(model, settings.out, 32)
     make_plan(model, settings, resume=False)
     config = json.loads((settings.out / "config.json").read_text())
     config["target"]["hash"] = "0" * 64

@@ -226,10 +226,8 @@ def test_a_pause_keeps_whole_batches_and_all_steps(
 
 @pytest.mark.slow
 def test_two_drafters_are_measured_on_the_same_questions(
-    model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, finished: Finished, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(training_run, "EVERYDAY_PROMPTS", training_run.EVERYDAY_PROMPTS[:2])
-    monkeypatch.setattr(training_run, "_COMPARED_TOKENS", 8)
     shutil.copytree(finished.settings.out, tmp_path / "old")
     told: list[float] = []
     found = training_run.compare_drafters(model, finished.settings.out, str(tmp_path / "old"), told.append)
@@ -241,10 +239,8 @@ def test_two_drafters_are_measured_on_the_same_questions(
 
 @pytest.mark.slow
 def test_an_old_drafter_that_is_gone_is_told_of_and_the_new_one_is_measured(
-    model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, finished: Finished, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(training_run, "EVERYDAY_PROMPTS", training_run.EVERYDAY_PROMPTS[:1])
-    monkeypatch.setattr(training_run, "_COMPARED_TOKENS", 4)
     gone = str(tmp_path / "gone")
     found = training_run.compare_drafters(model, finished.settings.out, gone, lambda _: None)
     assert found.old == "gone"

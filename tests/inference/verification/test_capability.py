@@ -13,7 +13,7 @@ import pytest
 from mlx_lm.models.cache import KVCache as StockKVCache, RotatingKVCache, make_prompt_cache
 
 from rdchat.inference.api import DraftKind
-from rdchat.inference.verification import capability as capability_module, tree_recurrences
+from rdchat.inference.verification import tree_recurrences
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.state_round import TreePaths, _Recursion
@@ -174,38 +174,6 @@ def test_so_it_is_where_only_more_than_twelve_rows_round_otherwise() -> None:
             module.__class__ = Rounding
     capability = check_capability(network, ModelHooks(network), VOCABULARY)
     assert (capability.kind, capability.inputs) == (DraftKind.TREE, 3), capability.reason
-
-
-@pytest.mark.slow
-@pytest.mark.across_rows
-def test_so_it_is_where_a_router_picks_other_experts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the last layer rows of the first tree come to other experts, as rounding does where two nearly tie."""
-    trials: list[list[float]] = []
-    flipping: list[bool] = []
-    try_tree = capability_module._Trial.try_tree
-
-    def noted(self: Any) -> None:
-        flipping.append(not trials)
-        try_tree(self)
-        flipping.pop()
-        trials.append(list(self.errors["others"]))
-
-    def route(gate: Any, x: mx.array) -> tuple[mx.array, mx.array]:
-        experts, weights = router.__call__(gate, x)
-        if x.shape[1] == 8 and any(flipping):
-            experts[:, 4:7] = (experts[:, 4:7] + 1) % gate.n_routed_experts
-        return experts, weights
-
-    monkeypatch.setattr(capability_module._Trial, "try_tree", noted)
-    with rounding_by_rows():
-        network = network_of(*TREES["deepseek_v3"], "4bit")
-        gate = network.model.layers[-1].mlp.gate
-        router = type(gate)
-        gate.__class__ = type("Rerouting", (router,), {"__call__": route})
-        capability = check_capability(network, ModelHooks(network), VOCABULARY)
-    assert capability.kind is DraftKind.TREE, capability.reason
-    assert np.median(trials[0]) > 0.01
-    assert capability.inputs == len(trials) == 4, "so another input was tried"
 
 
 def test_a_cache_of_unknown_type_means_plain_decoding_with_the_reason() -> None:
