@@ -16,8 +16,10 @@ from rdchat.errors import ModelError
 from rdchat.inference.device import on_gpu
 from rdchat.inference.verification import LoadedModel
 
-# Columns of a block: `top_k` first compares the maxima of blocks.
+# Columns of a block where a row is added up.
 _BLOCK = 32
+# Columns of a block, for each time that `top_k` compares the maxima of blocks.
+_BLOCKS_OF_CUTS = (32, 8, 2)
 # Columns that Metal sorts in one launch.
 _SORTED_AT_ONCE = 2048
 # MLX's own is six launches; compiled it is one.
@@ -28,8 +30,9 @@ def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
     """Return the `count` largest logits of each row, in descending order, and their tokens.
 
     The largest `count` lie in the `count` blocks with the largest maxima, and maxima are cheaper than partitions. So
-    the row is cut to these blocks, again with smaller blocks if it is still long, and then sorted. `ids` are the tokens
-    of the columns that are left; None as long as nothing was cut.
+    the row is cut to these blocks, again with smaller blocks if it is still long, and then sorted. A cut is worth it
+    where it leaves less than half of the row. `ids` are the tokens of the columns that are left; None as long as
+    nothing was cut.
 
     Args:
         logits: (n, vocabulary) float32.
@@ -42,8 +45,10 @@ def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
         best = mx.argmax(logits, axis=-1, keepdims=True)
         return best, mx.take_along_axis(logits, best, axis=-1)
     ids = None
-    block = _BLOCK
-    while 2 * count * block < logits.shape[-1] and (ids is None or logits.shape[-1] > _SORTED_AT_ONCE):
+    for block in _BLOCKS_OF_CUTS:
+        is_short = ids is not None and logits.shape[-1] <= _SORTED_AT_ONCE
+        if is_short or 2 * count * block >= logits.shape[-1]:
+            break
         blocks = in_blocks(logits, block)
         best = mx.argpartition(mx.max(blocks, axis=-1), -count, axis=-1)[:, -count:, None]
         within = mx.array(np.arange(block, dtype=np.uint32))
@@ -51,7 +56,6 @@ def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
         columns = _columns(best, within, last).reshape(logits.shape[0], -1)
         ids = columns if ids is None else mx.take_along_axis(ids, columns, axis=-1)
         logits = mx.take_along_axis(blocks, best, axis=1).reshape(logits.shape[0], -1)
-        block = block // 4
     if on_gpu() or logits.shape[-1] == count:
         order = mx.argsort(logits, axis=-1)[:, : -count - 1 : -1]
     else:
