@@ -20,7 +20,10 @@ _LOWEST_PRIORITY = 19
 
 
 def prepare_later(model: str | None, dtype: str, draft: DraftSettings) -> "subprocess.Popen[bytes]":
-    """Start the child for a model and the drafters of the automatic mode; it begins when this process ends."""
+    """Start the child for a model and the drafters of the automatic mode; it begins when this process ends.
+
+    It waits for the end of its input: the caller keeps what is returned, or the child would begin at once.
+    """
     child = subprocess.Popen(  # noqa: S603  our own program
         host.child_command("preparation"), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env=os.environ, start_new_session=True,

@@ -83,8 +83,12 @@ def _parse(chat: ForeignChat, node: Json) -> Content:
 def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | None, str]:
     """Return a node's role and text; None for one that is left out.
 
-    A node is the first of these that fits: a document that a call writes into a canvas; a message that the app hides; a
-    call of a tool, or its result; a message that the app shows.
+    A node is the first of these that fits:
+    - a document that a call writes into a canvas: its text is taken;
+    - a message that the app hides: left out;
+    - a call of a tool, or its result: the app shows its images and its research report, so they are taken. Its other
+      text counts as one call or result left out, and so does one of which nothing was taken or counted;
+    - a message that the app shows: its text is taken, unless its kind is unknown and nothing of it can be read.
     """
     content = chat.inner(message, "content")
     kind = chat.take_text(content, "content_type")
@@ -105,13 +109,11 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
     text = _thoughts(chat, content) if kind == "thoughts" else _text_of(chat, content, metadata)
     has_counted_parts = chat.without.total() > left_out_before
     if author == "tool" or is_call:
-        # The app shows images and reports of tools, and no other text. A call or result counts as left out if it has
-        # another text, or if nothing of it was taken or counted.
         report = _research_report(chat, metadata) if author == "tool" else ""
-        has_output = report or chat.files
-        if text.strip() or not (has_output or has_counted_parts):
+        is_shown = bool(report or chat.files)
+        if text.strip() or not (is_shown or has_counted_parts):
             chat.without["tool result" if author == "tool" else "tool call"] += 1
-        return (Role.ASSISTANT, _without_marks(chat, report)) if has_output else _left_out(chat, message, "")
+        return (Role.ASSISTANT, _without_marks(chat, report)) if is_shown else _left_out(chat, message, "")
     if kind not in ("", "text", "multimodal_text") and not has_counted_parts and not text.strip():
         return _left_out(chat, message, "other message")
     return _ROLES[author], text if author == "user" else _without_marks(chat, text)
@@ -129,10 +131,10 @@ def _text_of(chat: ForeignChat, content: Json, metadata: Json) -> str:
     before = chat.without.copy()
     text = chat.text_of(items(content.pop("parts", None), "A message's content"))
     lost_parts = chat.without - before
-    images = len(chat.files) + lost_parts[TOO_LARGE]
     # An image may be among both the parts and the attachments. It is counted once: a difference of counters has no
     # numbers below zero, so only attachments beyond the parts remain.
-    chat.without.update(_attachments(chat, metadata) - Counter(image=images) - lost_parts)
+    images_of_parts = len(chat.files) + lost_parts[TOO_LARGE]
+    chat.without.update(_attachments(chat, metadata) - Counter(image=images_of_parts) - lost_parts)
     return text or chat.take_text(content, "text")
 
 

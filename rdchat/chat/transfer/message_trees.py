@@ -179,6 +179,7 @@ class MessageTree:
         path: list[Key] = []
         step: Key | None = key
         while step in self._nodes and step not in self._indices:
+            # It has no index until it is added; who meets it before that has gone round a circle.
             self._indices[step] = None
             path.append(step)
             step = self._nodes[step].parent
@@ -196,16 +197,18 @@ class MessageTree:
         The messages here are questions Q and replies A, in the order of the file, with their parents:
         - Q1 of none, A1 of none, Q2 of none: the reply A1 follows Q1, and Q2 is an alternative of Q1.
         - Q1 of a missing X, Q2 of X, A1 of none: Q2 is an alternative of Q1, as their parent is the same. A1 follows
-          the last message, and so would a question of none: the chat did not begin with one.
+          the last message. So would a question of none, as the chat did not begin with a message of none.
 
         Args:
             node: The message. One that is left out stands below the last message.
             is_list: Whether no message names a parent in the file, so that each follows the one before it.
         """
         last = len(self.chat.messages) - 1 if self.chat.messages else None
-        is_alternative = None in self._missing and node.role is not Role.ASSISTANT
-        goes_on = node.parent is None and last is not None and not is_alternative
-        if is_list or node.role is None or goes_on:
+        if is_list or node.role is None:
+            return last
+        began_without_parent = None in self._missing
+        goes_on = node.role is Role.ASSISTANT or not began_without_parent
+        if node.parent is None and last is not None and goes_on:
             return last
         # The first message with this parent follows the last message; its alternatives get the same place.
         return self._missing.setdefault(node.parent, last)

@@ -202,7 +202,9 @@ class PartsReader:
         if self._has_call:
             return
         inside = part.is_thought
-        if part.start >= self._given or not self._in_text:
+        # The part is new, or only its marker was returned: blanks that belong to the marker may still come.
+        has_none_of_its_text = part.start >= self._given or not self._in_text
+        if has_none_of_its_text:
             self._give(pieces, text[self._given : self._marker_end(text, part)], inside, is_mark=True)
         body = text[self._given : part.end]
         if self._call_marks and not inside:

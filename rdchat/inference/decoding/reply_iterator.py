@@ -287,7 +287,8 @@ class ReplyIterator:
         cached = len(self._cache.tokens)
         in_thought = bool(thought_end(self._model, self._prompt))
         read = cached
-        # The state is marked at both. Where the cache goes beyond the second, it is marked at once.
+        # The cache's state is kept where the part ends that other chats share, and at `_marked_position`; at once
+        # where the cache goes beyond that already.
         stops = self._job.shared, max(self._marked_position(), cached)
         feed = yield from self._see()
         for done in prefill(
@@ -317,7 +318,11 @@ class ReplyIterator:
         return next((i + 1 for i in range(last - 1, -1, -1) if self._prompt[i] in ends), last)
 
     def _see(self) -> Generator[PrefillProgress, None, Feed | None]:
-        """Compute the rows of images that are not in the cache; None if all are. It yields before each."""
+        """Compute the rows of images that are not in the cache, and yield before each.
+
+        Returns:
+            What feeds the rows to the target; None if all images are in the cache, or the reply was cancelled.
+        """
         images = self._cache.images
         image_input = self._model.image_input
         start = len(self._cache.tokens)
@@ -331,6 +336,7 @@ class ReplyIterator:
             start=start,
             stage=self._ledger.stage,
         )
+        # Each step gives how many images are left, and the feed with the last image.
         left, feed = next(steps)
         while left and not self._cancel.is_set():
             yield PrefillProgress(self._reply.request.request_id, start, len(self._prompt), start, images=left)

@@ -108,7 +108,7 @@ class ReplyMatcher:
         Args:
             draft: The draft; its root is the last token, which `take` had.
             limit: Maximum number of drafted tokens below the root.
-            trees: Whether the target verifies trees; otherwise a longer forced chain replaces the draft's.
+            trees: Whether the target verifies trees; otherwise a forced chain that is longer replaces the draft.
 
         Returns:
             The draft, the same object where nothing was dropped or added, and (nodes, vocabulary) bool: which tokens
@@ -149,16 +149,17 @@ class ReplyMatcher:
         """Add a chain of forced tokens below the root to `nodes`; return whether it added any.
 
         Where the target verifies trees, the chain follows drafted nodes as far as they have its tokens, and then
-        branches off. Where it verifies chains only, the forced chain replaces the draft, if it is at least as long;
-        otherwise the draft stays as it is.
+        branches off. Where it verifies chains only, a forced chain that is longer replaces the drafted one; otherwise
+        the draft stays as it is.
         """
         forced = self.forced(limit)
         above = 0
         taken = 0
-        if forced and not trees and len(forced) >= len(nodes):
+        if not trees:
+            # The root, which is no drafted token, is among the nodes.
+            if len(forced) <= len(nodes) - 1:
+                return False
             del nodes[1:]
-        elif not trees:
-            return False
         added = False
         for token in forced:
             if not self._allows(nodes[above], token):

@@ -89,7 +89,8 @@ def _columns(pairs: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> tu
     keys, first, run_of = np.unique(pairs >> np.uint64(32), return_index=True, return_inverse=True)
     totals = np.add.reduceat(counts, first) if len(counts) else counts
     distinct = np.bincount(run_of, minlength=len(keys))
-    # Each run's pairs, the most frequent first; the rank of a pair in its run follows from its place.
+    # The places of all pairs, run by run as `run_of` is, which is sorted; within a run the most frequent first. So the
+    # rank of a pair in its run follows from its place.
     by_count = np.lexsort((-counts, run_of))
     rank = np.arange(len(pairs)) - first[run_of]
     chosen = by_count[(totals[run_of] >= _MIN_COUNT) & (rank < _MAX_FOLLOWERS)]

@@ -23,7 +23,11 @@ _scan = import_utils.create_import_structure_from_path
 
 
 def _scan_once(path: Any) -> Any:
-    """Return the structure of a folder: `transformers.models` names a file in the folder that was scanned before."""
+    """Return the structure of a folder; `path` is the folder, or the file in it that asks.
+
+    transformers keeps its answers by path. `transformers` asks for the folder of the models, and `transformers.models`
+    for its own `__init__.py`, which stands for the same folder: given the folder's path, it gets the kept answer.
+    """
     return _scan(_MODELS if path == str(_MODELS / "__init__.py") else path)
 
 

@@ -449,7 +449,7 @@ class DraftsWindow(SideWindow):
             self.tokens.move_to(self._trace.rounds[number - 1].first)
 
     def _number_after(self, rounds: int) -> int:
-        """Return the number of the round that is so many rounds behind the cursor, or before it; 0 if there is none.
+        """Return the number of the round that is so many rounds after the cursor (before, if negative); 0 without one.
 
         Rounds are numbered from 1. A cursor outside of rounds is between two of them.
         """

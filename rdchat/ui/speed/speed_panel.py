@@ -144,6 +144,7 @@ class SpeedPanel(QScrollArea):
         # The newest statistics of the shown reply. While it is being written, the throttle shows them.
         self._pending = Statistics()
         # Whether the reply that is being written, or was written last, is in another chat.
+        # Whether the figures are those of a reply that is written in another chat; `_show_state` sees its end.
         self._is_elsewhere = False
         self.throttle = Throttle(self, self._show_pending)
         self.setAccessibleName("Speed panel")
@@ -224,7 +225,6 @@ class SpeedPanel(QScrollArea):
 
     def _show_state(self) -> None:
         state = self._controller.replies.state
-        was_elsewhere = self._is_elsewhere
         if state is EngineState.PREFILL and self._source.state is not state:
             # A reply begins, or begins again.
             self._clear_figures()
@@ -232,8 +232,9 @@ class SpeedPanel(QScrollArea):
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
             self.status.show_state(state, self._controller.replies.is_sent)
         self._show(state=state, model=self._controller.model_slot.info)
-        # The reply in another chat has ended: go back to the open chat.
-        if was_elsewhere and state not in _BUSY:
+        if self._is_elsewhere and state not in _BUSY:
+            # The reply in another chat has ended: go back to the open chat.
+            self._is_elsewhere = False
             self.show_last_reply()
 
     def _note_statistics(self, statistics: Statistics) -> None:
@@ -285,7 +286,7 @@ class SpeedPanel(QScrollArea):
         """Change the given fields of the shown `FigureSource`, and show it.
 
         While a reply is written, `how` is not the caller's: it is the reply's drafting mode, or the remote server that
-        writes it. `_is_elsewhere` keeps its value between replies.
+        writes it.
         """
         busy = self._is_busy
         if busy:

@@ -94,8 +94,8 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
         # Of an item: what is around its list, and the quotes that it begins with.
         around_list, _, in_item = block.nesting.rpartition("l")
         if above is not None and not _stands_close(block, above):
-            # The empty line is in what both blocks are in. Above another item of the same list that is less, as the
-            # quotes of the two items are not the same ones.
+            # The empty line has the margin of the lists and quotes that both blocks are in. Above the next item of a
+            # list these are only those around the list: the quotes in the two items are not the same ones.
             is_next_item = block.marker and len(around_list) < len(shared)
             lines.append(_margin(around_list if is_next_item else shared, markers, parser).rstrip())
         # Lists that end with the block above, those that begin, and the item that begins.
