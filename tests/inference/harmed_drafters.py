@@ -1,6 +1,6 @@
 """Drafters with damaged scores: heads of every kind, and a draft model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, override
 
@@ -62,36 +62,18 @@ class HarmedHead:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.head, name)
 
-    def memory(self) -> HeadMemory:
+    def memory(self) -> "_HarmedMemory":
         return _HarmedMemory(self.head.memory(), self.harm)
 
 
 @dataclass
-class _HarmedMemory(HeadMemory):
+class _HarmedMemory:
     memory: HeadMemory
     harm: Callable[[mx.array], mx.array]
 
-    @override
-    def begin_reply(self, prompt: Sequence[int]) -> None:
-        self.memory.begin_reply(prompt)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.memory, name)
 
-    @override
-    def reset(self) -> None:
-        self.memory.reset()
-
-    @override
-    def take_committed(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
-        self.memory.take_committed(tokens, hidden, start)
-
-    @override
-    def take_ahead(self, tokens: mx.array, hidden: mx.array, before: Root, root: Root) -> None:
-        self.memory.take_ahead(tokens, hidden, before, root)
-
-    @override
-    def keep(self, tokens: Sequence[int], hidden: mx.array) -> None:
-        self.memory.keep(tokens, hidden)
-
-    @override
     def root_state(self, root: Root) -> HeadState:
         return _HarmedState(self.memory.root_state(root), self.harm)
 

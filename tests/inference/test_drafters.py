@@ -17,8 +17,7 @@ from rdchat.inference.verification.target import LoadedModel
 
 
 @pytest.fixture(autouse=True)
-def _no_weights_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path))
+def _no_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in ((draft_model, "load_model"), (drafters, "load_drafter")):
         monkeypatch.setattr(module, name, lambda *_a, **_k: pytest.fail("weights were read"))
 

@@ -92,9 +92,6 @@ def test_another_kind_of_model_is_loaded_after_the_old_one_is_freed(calls: list[
     ]
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 class Label(str):
     """Part of what a compiled function returns, so kept by MLX for its thread; unlike `str` it can be referred to."""
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as some
 
-import rdchat.inference.drafters as drafters
 from rdchat.errors import ModelError
 from rdchat.inference.api import (
     BeamShape,
@@ -140,41 +139,10 @@ def test_the_automatic_mode_takes_any_scores(kind: str, harm: str, temperature: 
     assert np.isfinite([state.costs.plain_ms(100), *state.costs.beams_ms(WIDTH)]).all()
 
 
-def test_a_session_says_why_drafting_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = ChatSession(shared_llama())
-    draft = harmed_draft_model(session.model, "nan")
-    monkeypatch.setattr(drafters, "load_draft_model", lambda *_a, **_k: draft)
-    settings = DraftSettings(Mode.SPECULATIVE, draft_model="small", draft_tokens=4)
-    for _ in range(2):
-        *_, end = session.generate(replace(request_at(0.9), draft=settings))
-        check(session.model, request_at(0.9), end)
-        assert end.mode is Mode.SPECULATIVE
-        assert end.mode_reason
-        assert end.statistics.dropped_drafts == 3
-
-
-def test_whatever_the_scores_the_best_nodes_are_a_tree_below_the_root() -> None:
-    rng = np.random.default_rng(4)
-    values = [NAN, INF, -INF, 0.0, 5.0, -1.0, -3e38, 3e38]
-    for trial in range(200):
-        width = int(rng.integers(1, 6))
-        levels = int(rng.integers(1, 5))
-        size = 1 + width * levels
-        count = int(rng.integers(1, size + 3))
-        length = int(rng.integers(0, levels + 5))
-        above = [0 if level == 0 else 1 + (level - 1) * width for level in range(levels) for _ in range(width)]
-        parents = np.array([-1, *(first + rng.integers(0, width if first else 1) for first in above)], np.int32)
-        pool = _pool(rng.integers(1, 30, size), parents, rng.choice(values, size), levels)
-        branch = rng.integers(1, 30, length).tolist() if trial % 2 else []
-        tree = best_nodes(pool, count, branch)[0].fetch()
-        assert tree.is_sound
-        assert tree.tokens[0] == int(pool.tokens[0])
-        assert len(tree) == min(max(count, 1 + len(branch)), size + len(branch))
-
-
-def _pool(tokens: np.ndarray, parents: np.ndarray, scores: np.ndarray, levels: int):
-    columns = mx.array(tokens.astype(np.int32)), mx.array(parents), mx.array(scores.astype(np.float32))
-    return NodePool(*columns, levels)
+def test_the_root_is_above_scores_that_are_no_numbers() -> None:
+    pool = NodePool(mx.array([7, 1, 2, 3]), mx.array([-1, 0, 0, 0]), mx.array([0.0, NAN, NAN, NAN]), 1)
+    tree, _ = best_nodes(pool, 2)
+    assert tree.fetch().tokens[0] == 7
 
 
 class _Liar(Drafter):
@@ -213,7 +181,7 @@ WORDS = "tiny computed numbers that are not finite"
 
 
 @cache
-def untied(spoilt: int | None = None, value: float = float("inf")) -> LoadedModel:
+def untied(spoilt: int | None = None, value: float = INF) -> LoadedModel:
     """Return a small llama; whoever feeds it the spoilt token gets no numbers from there on."""
     model = tiny_llama(2, tied=False)
     if spoilt is not None:
@@ -258,10 +226,10 @@ def ways(model: LoadedModel, request: GenerationRequest, script: list[int]) -> d
     }  # fmt: skip
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     place=some.integers(1, 20),
-    value=some.sampled_from([float("inf"), float("nan")]),
+    value=some.sampled_from([INF, NAN]),
     sampling=some.sampled_from([
         {"temperature": 0.0}, {"temperature": 0.9, "top_p": 1.0}, {"temperature": 0.9, "top_k": 4},
         {"temperature": 0.9, "repetition_penalty": 1.3}]),

@@ -31,17 +31,14 @@ pytestmark = pytest.mark.across_rows
 
 USER = Role.USER
 ASSISTANT = Role.ASSISTANT
-SYSTEM = Role.SYSTEM
 
 
-def request(
-    *turns: tuple[Role, str], seed: int = 3, continue_last: bool = False, **sampling: object
-) -> GenerationRequest:
+def request(*turns: tuple[Role, str], continue_last: bool = False, **sampling: object) -> GenerationRequest:
     options = {"max_tokens": 12, "temperature": 1.0, **sampling}
     messages = tuple(ChatMessage(role, text) for role, text in turns)
     params = SamplingParams(**options)  # type: ignore[arg-type]
     plain = DraftSettings(Mode.OFF)
-    return GenerationRequest(messages, params, seed, continue_last=continue_last, draft=plain)
+    return GenerationRequest(messages, params, 3, continue_last=continue_last, draft=plain)
 
 
 def answer(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
@@ -80,21 +77,8 @@ def test_after_every_kind_of_end_the_next_reply_is_what_a_fresh_session_says(nam
     assert answer(session, following).token_ids == answer(ChatSession(model), following).token_ids
 
 
-def test_a_reply_is_continued_as_it_stands_whatever_a_template_makes_of_thoughts() -> None:
-    """Like Qwen3's, which drops the thoughts of earlier replies and opens a new one with a thought."""
-    model = tiny_llama()
-
-    def like_qwen(turns: list[dict[str, str]], add_generation_prompt: bool, **_options: bool) -> str:
-        text = "".join(f"{turn['role']}: {turn['content'].split('done')[-1]}\n" for turn in turns)
-        return text + ("assistant: think " if add_generation_prompt else "")
-
-    model.tokenizer.apply_chat_template = like_qwen
-    unfinished = "well. done the answer "
-    asked = request(
-        (USER, "one"), (ASSISTANT, "hm. done two"), (USER, "three"), (ASSISTANT, unfinished), continue_last=True
-    )
-    prompt = model.decode(model.encode_request(asked)[0])
-    assert prompt == "user: one\nassistant:  two\nuser: three\nassistant: think " + unfinished
+def test_a_reply_that_is_continued_ends_as_the_whole_one() -> None:
+    model = shared_llama()
     first = answer(ChatSession(model), request((USER, "one"), temperature=0, max_tokens=20))
     part = first.text[:9]
     rest = answer(

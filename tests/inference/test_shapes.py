@@ -109,16 +109,8 @@ def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
     for temperature in (0, 0.9):
         request = shaped(source, seed=number, temperature=temperature, top_p=1)
         plain = in_every_mode(model, request)
-        if plain.finish_reason is FinishReason.EOS:
-            jsonschema.validate(json.loads(plain.text), source)
-        else:
-            assert plain.finish_reason is FinishReason.LENGTH
-
-
-@pytest.mark.slow
-def test_most_answers_of_the_test_are_whole() -> None:
-    ends = [reply(json_model(), shaped(schema(random.Random(n)), seed=n), Mode.OFF) for n in range(20)]
-    assert sum(end.finish_reason is FinishReason.EOS for end in ends) > 10
+        assert plain.finish_reason is FinishReason.EOS
+        jsonschema.validate(json.loads(plain.text), source)
 
 
 @pytest.mark.parametrize("sampling", share(SAMPLINGS, 4))
@@ -222,8 +214,7 @@ def test_an_answer_that_is_continued_has_the_shape_in_every_mode(number: int, te
     for length in {1, 2, len(whole) // 2, len(whole) - 1} & {*range(1, len(whole))}:
         continued = begun(request, whole[:length])
         plain = in_every_mode(model, continued)
-        if plain.finish_reason is FinishReason.EOS:
-            jsonschema.validate(json.loads(whole[:length] + plain.text), source)
+        jsonschema.validate(json.loads(whole[:length] + plain.text), source)
 
 
 @pytest.mark.parametrize("text", ["hello", '{"b', "{ ", "{\x07"])
@@ -235,35 +226,26 @@ def test_a_beginning_that_does_not_fit_is_refused(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("temperature", "number", "control"),
-    [(0.9, 4, 0), (0, 0, 1), (0.9, 1, 2), (0, 2, 0)],
-)
-def test_the_shape_begins_after_the_thought_of_a_model_that_always_thinks(
-    number: int, control: int, temperature: float
-) -> None:
+@pytest.mark.parametrize(("number", "control"), [(4, 0), (4, 1), (1, 2)])
+def test_the_shape_begins_after_the_thought_of_a_model_that_always_thinks(number: int, control: int) -> None:
     """Whether the marker that ends it is a text, a control token, or a text and a control token."""
     model = thinking_model(control)
     source = schema(random.Random(number))
-    request = shaped(source, seed=number, temperature=temperature, top_p=1)
-    request = replace(request, sampling=replace(request.sampling, max_tokens=240))
+    request = shaped(source, seed=number, temperature=0.9, top_p=1)
     plain = in_every_mode(model, request)
-    _check_thinking(plain, plain.text, source)
-    end = plain.text.find("</think>")
-    for length in {4, end, end + 8, len(plain.text) - 1} if end > 4 else {4}:  # inside the thought, and behind it
+    _check_thinking(plain.text, source)
+    end = plain.text.index("</think>")
+    for length in (4, end, end + 8, len(plain.text) - 1):  # inside the thought, and behind it
         continued = begun(request, plain.text[:length])
         again = reply(model, continued, Mode.OFF)
-        _check_thinking(again, plain.text[:length] + again.text, source)
+        _check_thinking(plain.text[:length] + again.text, source)
         assert reply(model, continued, Mode.LOOKUP).token_ids == again.token_ids
 
 
-def _check_thinking(end: ReplyEnd, text: str, source: dict[str, Any]) -> None:
-    if end.finish_reason is FinishReason.EOS:
-        thought, _, answer = text.partition("</think>")
-        assert thought
-        jsonschema.validate(json.loads(answer), source)
-    else:
-        assert end.finish_reason in {FinishReason.LENGTH, FinishReason.CONTEXT_FULL}
+def _check_thinking(text: str, source: dict[str, Any]) -> None:
+    thought, _, answer = text.partition("</think>")
+    assert thought
+    jsonschema.validate(json.loads(answer), source)
 
 
 def test_a_thought_does_not_spell_the_control_token_that_ends_it() -> None:
@@ -277,15 +259,6 @@ def test_a_thought_does_not_spell_the_control_token_that_ends_it() -> None:
     allowed = mask[0]
     assert not allowed[ALPHABET.index(">")]
     assert allowed[ALPHABET.index(",")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("control", [0, 1, 2])
-def test_most_thoughts_of_the_test_end(control: int) -> None:
-    source = schema(random.Random(1))
-    ends = [reply(thinking_model(control), shaped(source, seed=n, temperature=0.9, top_p=1), Mode.OFF)
-            for n in range(8)]  # fmt: skip
-    assert sum("</think>" in end.text for end in ends) > 4
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:

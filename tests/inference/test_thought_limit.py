@@ -63,7 +63,7 @@ def thinker(control: int) -> LoadedModel:
 
 
 def limited(limit: int | None, **sampling: object) -> GenerationRequest:
-    return replace(ask(**{"max_tokens": 60, "temperature": 0.9, "top_p": 1.0, **sampling}), thinking_tokens=limit)
+    return replace(ask(**{"max_tokens": 32, "temperature": 0.9, "top_p": 1.0, **sampling}), thinking_tokens=limit)
 
 
 def reply(model: LoadedModel, request: GenerationRequest, mode: Mode = Mode.OFF) -> ReplyEnd:
@@ -122,12 +122,12 @@ def test_a_stop_string_ends_no_reply_in_the_marker() -> None:
     assert "</think>" in end.text
 
 
-@pytest.mark.parametrize("opening", [each for each in openings() if "<|" not in each.marker][:3])
-def test_a_thought_that_the_model_opens_is_closed(opening: object) -> None:
+@pytest.mark.parametrize(
+    ("marker", "close"), [(each.marker, each.close) for each in openings() if "<|" not in each.marker][:3]
+)
+def test_a_thought_that_the_model_opens_is_closed(marker: str, close: str) -> None:
     """Ordinary words before a marker, or a marker in the answer, begin no thought."""
     model = json_model()
-    marker = getattr(opening, "marker")  # noqa: B009
-    close = opening.close
     rules = ThoughtLimit(model, 3)
     for token in model.prompts.encode_text(f"\n{marker}xy"):
         assert rules.allowed() is None
