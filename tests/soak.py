@@ -78,8 +78,6 @@ class Figures:
     Attributes:
         memory: Resident memory in bytes.
         in_use: Bytes of it that the C library has given out, and not got back; 0 where it does not say.
-        blocks: Small blocks that Python has given out, of at most 512 bytes.
-        index: Bytes of the index of earlier replies.
         threads: Threads of Python and of others.
         files: Open files.
         objects: Python objects of rdchat's and Qt's classes, by the name of their class; widgets are among them.
@@ -87,16 +85,13 @@ class Figures:
 
     memory: int
     in_use: int
-    blocks: int
-    index: int
     threads: int
     files: int
     objects: Counter[str]
 
     def __str__(self) -> str:
-        used = f"{self.in_use / 1e6:.1f} MB and {self.blocks:,} blocks in use, index {self.index / 1e6:.1f} MB"
         kept = f"{self.threads} threads, {self.files} files, {self.objects.total()} objects"
-        return f"{self.memory / 1e6:.1f} MB, {used}, {kept}"
+        return f"{self.memory / 1e6:.1f} MB, {self.in_use / 1e6:.1f} MB in use, {kept}"
 
     def grown_since(self, before: "Figures") -> list[str]:
         """Return what there is so much more of that it is a leak; chats differ by some messages at each rest."""
@@ -106,8 +101,8 @@ class Figures:
         return grown + [f"{count:+} {name}" for name, count in kept if count > _MORE_OBJECTS and not _BOUNDED(name)]
 
 
-def figures(index: int) -> Figures:
-    """Collect garbage, give free memory back to the system, and count what is left; `index` as in `Figures`."""
+def figures() -> Figures:
+    """Collect garbage, give free memory back to the system, and count what is left."""
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
     gc.collect()
     if (mlx := sys.modules.get("mlx.core")) is not None:
@@ -123,15 +118,7 @@ def figures(index: int) -> Figures:
     for kind, number in counted.items():
         if kind.__module__.startswith(("rdchat.", "PySide6.")):
             objects[f"{kind.__module__}.{kind.__qualname__}"] += number
-    return Figures(
-        process.memory_info().rss,
-        in_use,
-        sys.getallocatedblocks(),
-        index,
-        process.num_threads(),
-        process.num_fds(),
-        objects,
-    )
+    return Figures(process.memory_info().rss, in_use, process.num_threads(), process.num_fds(), objects)
 
 
 class _LoggedErrors(logging.Handler):
@@ -266,8 +253,7 @@ class Soak:
         self._settle()
         self._window.resize(1100, 800)
         self._wait(lambda: False, 0.5)
-        index = self._controller.earlier.index
-        return figures(index.memory_bytes if index else 0)
+        return figures()
 
     def finish(self) -> None:
         """Close the window."""

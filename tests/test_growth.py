@@ -31,7 +31,3 @@ def test_a_reader_that_tries_a_bounded_number_of_times_passes() -> None:
 def test_memory_that_grows_faster_is_seen() -> None:
     with pytest.raises(AssertionError, match=r"bytes, 4 times as many"):
         assert_grows_no_faster(lambda text: bytes((len(text) // 50) ** 2), repeated("a"), longest=200_000)
-
-
-def test_there_are_forty_shapes() -> None:
-    assert len(SHAPES) >= 40

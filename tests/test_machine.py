@@ -119,12 +119,13 @@ def test_the_state_of_the_machine_is_read(process_info: ProcessInfo) -> None:
     assert machine.is_hot()
 
 
-def write_group(folder: Path, limit: str, version: int, used: int = 100 * MIB, cached: int = 30 * MIB) -> None:
+def write_group(folder: Path, limit: str, version: int) -> None:
+    """Write the files of a group that uses 100 MiB, of which 30 MiB are cached files."""
     folder.mkdir(parents=True, exist_ok=True)
     limit_name, used_name, prefix = machine._LAYOUTS[0 if version == 2 else 1]
     (folder / limit_name).write_text(f"{limit}\n")
-    (folder / used_name).write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"{prefix}active_file {cached // 3}\n{prefix}inactive_file {cached * 2 // 3}\n")
+    (folder / used_name).write_text(f"{100 * MIB}\n")
+    (folder / "memory.stat").write_text(f"{prefix}active_file {10 * MIB}\n{prefix}inactive_file {20 * MIB}\n")
 
 
 @pytest.mark.parametrize(("version", "mount"), [(2, ""), (1, "memory")])

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import plistlib
 import shutil
 import subprocess
 import tomllib
@@ -72,11 +71,6 @@ def test_it_opens_the_files_that_can_be_loaded(app: dict[str, Any]) -> None:
 def test_it_opens_the_addresses_that_the_app_reads(app: dict[str, Any]) -> None:
     (kind,) = app["macOS"]["info"]["CFBundleURLTypes"]
     assert kind["CFBundleURLSchemes"] == [start_request.SCHEME]
-
-
-def test_what_it_adds_to_the_plist_is_what_a_plist_can_hold(app: dict[str, Any]) -> None:
-    assert plistlib.loads(plistlib.dumps(app["macOS"]["info"])) == app["macOS"]["info"]
-    assert app["macOS"]["info"]["NSHighResolutionCapable"] is True
 
 
 def test_a_signed_app_may_make_code_as_it_runs_and_ask_to_control_other_apps(app: dict[str, Any]) -> None:

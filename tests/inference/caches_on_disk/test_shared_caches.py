@@ -29,10 +29,10 @@ SHARED = (ChatMessage(Role.USER, TEXT),)
 QUESTIONS = ("what grows there and who eats it in the end", "who lives there and since when do they do it")
 
 
-def project_request(model: LoadedModel, chats: Path, chat: int, project: str = "project") -> GenerationRequest:
+def project_request(model: LoadedModel, chats: Path, chat: int) -> GenerationRequest:
     """Return the first request of a chat of a project; the folders are there, as the window makes them."""
     folder = chats / f"chat{chat}"
-    shared = chats / project
+    shared = chats / "project"
     for each in (folder, shared):
         each.mkdir(exist_ok=True)
     request = kept_request(folder, f"{TEXT}\n\n{QUESTIONS[chat]}")

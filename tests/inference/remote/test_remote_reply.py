@@ -49,9 +49,9 @@ def chunk(finish: str | None = None, **delta: object) -> dict[str, Any]:
     return {"choices": [{"delta": delta, "finish_reason": finish}]}
 
 
-def call(**parts: str) -> dict[str, Any]:
-    said = {"id": parts.pop("id", None)}
-    return chunk(tool_calls=[{"index": 0, **said, "function": parts}])
+def piece(index: int | None = None, call_id: str = "", name: str = "", arguments: str = "") -> dict[str, Any]:
+    part = {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}
+    return chunk(tool_calls=[part])
 
 
 def reply(*script: dict[str, Any]) -> RemoteReply:
@@ -63,14 +63,23 @@ def streamed(events: Sequence[GenerationEvent]) -> str:
     return "".join(each.text for each in events if isinstance(each, TokenEvent))
 
 
+def end_of(script: Sequence[dict[str, Any]]) -> ReplyEnd:
+    with closing(reply(*script)) as events:
+        taken = list(events)
+    end = taken[-1]
+    assert isinstance(end, ReplyEnd)
+    assert streamed(taken) + end.trailing_text == end.text
+    return end
+
+
 def whole(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 @st.composite
-def cut(draw: st.DrawFn, texts: st.SearchStrategy[str] = TEXTS) -> tuple[str, ...]:
+def cut(draw: st.DrawFn) -> tuple[str, ...]:
     """Draw a text and cut it anywhere, also between the halves of a character."""
-    units = draw(texts).encode("utf-16-le", "surrogatepass")
+    units = draw(TEXTS).encode("utf-16-le", "surrogatepass")
     ends = sorted({0, len(units), *(2 * each for each in draw(st.sets(st.integers(0, len(units) // 2))))})
     return tuple(units[a:b].decode("utf-16-le", "surrogatepass") for a, b in pairwise(ends))
 
@@ -80,13 +89,9 @@ def test_a_text_is_the_same_however_its_events_cut_it(
     thought: tuple[str, ...], answer: tuple[str, ...], finish: str
 ) -> None:
     script = [chunk(reasoning_content=each) for each in thought] + [chunk(content=each) for each in answer]
-    with closing(reply(*script, chunk(finish))) as events:
-        taken = list(events)
-    end = taken[-1]
-    assert isinstance(end, ReplyEnd)
+    end = end_of([*script, chunk(finish)])
     marker = "\n</think>\n\n" if thought and (answer or finish == "stop") else ""
     assert end.text == whole("".join(thought)) + marker + whole("".join(answer))
-    assert streamed(taken) + end.trailing_text == end.text
     assert [end.text[offset:].startswith("</think>") for offset in end.told.control] == [True] * bool(marker)
 
 
@@ -95,13 +100,11 @@ def test_a_call_is_the_same_however_its_events_cut_it(
     name: tuple[str, ...], call_id: str, value: tuple[str, ...]
 ) -> None:
     written = json.dumps("".join(value), ensure_ascii=False)
-    script = [call(name=each) for each in ("f", *name)] + [call(id=call_id)]
-    script += [call(arguments=each) for each in ('{"a": ', *units_of(written))]
+    script = [piece(0, name=each) for each in ("f", *name)] + [piece(0, call_id)]
+    script += [piece(0, arguments=each) for each in ('{"a": ', *units_of(written), "}")]
     # A piece that is the whole name so far is the same name again.
     assume(all(piece != "".join(("f", *name[:at])) for at, piece in enumerate(name)))
-    with closing(reply(*script, call(arguments="}"), chunk("tool_calls"))) as events:
-        end = list(events)[-1]
-    assert isinstance(end, ReplyEnd)
+    end = end_of([*script, chunk("tool_calls")])
     (made,) = end.tool_calls
     assert (made.name, made.call_id) == ("f" + whole("".join(name)), whole(call_id))
     assert json.loads(made.arguments) == {"a": whole("".join(value))}
@@ -116,12 +119,12 @@ def units_of(text: str) -> list[str]:
 @pytest.mark.parametrize(
     "long",
     [
-        [call(name="n" * 65)],
-        [call(name=each) for each in ("n", "no") * 22],
-        [call(id="i" * (2**15 + 1), name="f")],
-        [call(id=str(each), name="f") for each in range(129)],
-        [call(name="f", arguments="1" * 2**19)] * 3,
-        [chunk(tool_calls=[{"index": n, "function": {"arguments": "1" * 2**18}}]) for n in range(5)],
+        [piece(0, name="n" * 65)],
+        [piece(0, name=each) for each in ("n", "no") * 22],
+        [piece(0, "i" * (2**15 + 1), "f")],
+        [piece(0, str(each), "f") for each in range(129)],
+        [piece(0, "", "f", "1" * 2**19)] * 3,
+        [piece(n, arguments="1" * 2**18) for n in range(5)],
         [{"choices": [{"delta": {"content": "b"}, "token_ids": [1, 2]}]}] * 6,
         [chunk(content="x" * 60_000)] * 3,
     ],
@@ -135,11 +138,9 @@ def test_more_than_was_asked_for_ends_a_reply_and_what_came_before_is_kept(long:
 
 
 def test_what_is_within_the_limits_is_taken() -> None:
-    call_of = {"name": "n" * 64, "id": "i" * 2**15, "arguments": json.dumps({"a": "x" * (2**20 - 9)})}
+    call = piece(0, "i" * 2**15, "n" * 64, json.dumps({"a": "x" * (2**20 - 9)}))
     ids = {"choices": [{"delta": {}, "token_ids": [*range(10)], "finish_reason": "tool_calls"}]}
-    with closing(reply(call(**call_of), ids)) as events:
-        end = list(events)[-1]
-    assert isinstance(end, ReplyEnd)
+    end = end_of([call, ids])
     assert len(end.tool_calls[0].arguments) == 2**20
     assert end.token_ids == (*range(10),)
 
@@ -180,15 +181,6 @@ _DELTA_NOISE: list[dict[str, Any]] = [
     {}, {"role": "assistant", "tool_calls": None, "function_call": None}, {"images": [{"url": "x"}], "audio": {}},
     {"annotations": [{"url": "x"}], "tool_calls": []}, {"reasoning": None, "provider": {"a": ["b"]}},
 ]  # fmt: skip
-
-
-def end_of(script: Sequence[dict[str, Any]]) -> ReplyEnd:
-    with closing(reply(*script)) as events:
-        taken = list(events)
-    end = taken[-1]
-    assert isinstance(end, ReplyEnd)
-    assert streamed(taken) + end.trailing_text == end.text
-    return end
 
 
 def filled(form: Any, word: str) -> Any:
@@ -254,11 +246,6 @@ def called(draw: st.DrawFn) -> tuple[list[ToolCall], list[dict[str, Any]]]:
 def test_the_calls_are_those_that_were_sent(drawn: tuple[list[ToolCall], list[dict[str, Any]]], finish: str) -> None:
     calls, script = drawn
     assert [*end_of([chunk(content="So"), *script, chunk(finish)]).tool_calls] == calls
-
-
-def piece(index: int | None = None, call_id: str = "", name: str = "", arguments: str = "") -> dict[str, Any]:
-    part = {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}
-    return chunk(tool_calls=[part])
 
 
 @pytest.mark.parametrize(
