@@ -232,6 +232,38 @@ class _Form(NamedTuple):
     state_after: _StateAfter | None = None
     inside: tuple[str, ...] = ()
 
+    def turned(self, array: mx.array) -> mx.array:
+        """Exchange the form's axis of rows and axis 1, where rounds have them."""
+        return array if self.axis == 1 else array.swapaxes(1, self.axis)
+
+
+class _Call(NamedTuple):
+    """A call of one of mlx-lm's recurrences in a round.
+
+    Attributes:
+        plain: The recurrence.
+        form: Its parameters.
+        given: Its arguments, by name.
+    """
+
+    plain: Callable[..., tuple[mx.array, mx.array]]
+    form: _Form
+    given: dict[str, Any]
+
+    def run(self, rows: Rows, state: mx.array | None, **mask: mx.array) -> tuple[mx.array, mx.array]:
+        """Run the recurrence with other rows, and another state before them; see `Recurrence`."""
+        named_rows = dict(zip(self.form.rows, map(self.form.turned, rows), strict=True))
+        out, result = self.plain(**(self.given | named_rows | {self.form.state: state} | mask))
+        return self.form.turned(out), result
+
+    def state_after(self, rows: Rows, state: mx.array | None, taken: mx.array | None) -> mx.array:
+        """Return the state after rows, or after those that are taken; see `StateAfter`."""
+        # mlx-lm has a kernel for one row of Mamba-2, but needs some fifteen launches for several.
+        if self.form.state_after is None or state is None or rows[0].shape[1] == 1:
+            mask = {} if taken is None else {"mask": taken[None]}
+            return self.run(rows, state, **mask)[1]
+        return self.form.state_after(rows, state, self.given, taken)
+
 
 # The functions of mlx-lm that run a recurrence: gated delta rule, Mamba-2, lightning attention. The first computes each
 # row's gates and calls one of two others. These are recorded, so that a commit does not compute the gates again.
@@ -323,10 +355,6 @@ class _StateLayer:
         """Wrap a function that has the parameters of a form."""
         signature = inspect.signature(plain)
 
-        def turned(array: mx.array) -> mx.array:
-            """Exchange the form's axis of rows and axis 1, where rounds have them."""
-            return array if form.axis == 1 else array.swapaxes(1, form.axis)
-
         def update(*arguments: Any, **options: Any) -> Any:
             if self._round is None:
                 return plain(*arguments, **options)
@@ -334,25 +362,14 @@ class _StateLayer:
             # These belong to batches of conversations, which have no rounds.
             if given.get("mask") is not None or given.get("lengths") is not None:
                 return plain(*arguments, **options)
-
-            def run(rows: Rows, state: mx.array | None, **mask: mx.array) -> tuple[mx.array, mx.array]:
-                named_rows = dict(zip(form.rows, map(turned, rows), strict=True))
-                out, result = plain(**(given | named_rows | {form.state: state} | mask))
-                return turned(out), result
-
-            def state_after(rows: Rows, state: mx.array | None, taken: mx.array | None) -> mx.array:
-                # mlx-lm has a kernel for one row of Mamba-2, but needs some fifteen launches for several.
-                if form.state_after is None or state is None or rows[0].shape[1] == 1:
-                    return (run(rows, state) if taken is None else run(rows, state, mask=taken[None]))[1]
-                return form.state_after(rows, state, given, taken)
-
-            rows = tuple(turned(given[name]) for name in form.rows)
+            call = _Call(plain, form, given)
+            rows = tuple(form.turned(given[name]) for name in form.rows)
             # `delta_outputs` takes no gates by channel.
             if form.sums is delta_outputs and rows[3].ndim != 3:
                 self._layers.solved = False
             sums = form.sums if form.along_paths else partial(state_space_sums, given)
-            out, result = self._round.recur(rows, given.get(form.state), run, state_after, sums)
-            return turned(out), result
+            out, result = self._round.recur(rows, given.get(form.state), call.run, call.state_after, sums)
+            return form.turned(out), result
 
         return update
 

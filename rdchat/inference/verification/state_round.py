@@ -52,9 +52,13 @@ class TreePaths:
 
     def __init__(self, depths: mx.array, ancestors: mx.array, deepest: int, leaves: int) -> None:
         nodes = mx.arange(depths.shape[0])
+        # A leaf is below the root, and an ancestor of itself alone.
         is_leaf = ancestors[:, 0] & (mx.sum(ancestors, axis=0) == 1)
-        # The rows of the leaves in ascending order; fewer leaves than the bound are followed by rows of other nodes.
-        paths = ancestors[mx.argsort(mx.where(is_leaf, nodes, nodes + nodes.shape[0]))[:leaves]]
+        # Leaves in ascending order, then all other nodes.
+        order = mx.argsort(mx.where(is_leaf, nodes, nodes + nodes.shape[0]))
+        # (leaves, nodes) bool: the nodes of each path. Fewer leaves than the bound are followed by other nodes' paths.
+        paths = ancestors[order[:leaves]]
+        # (leaves, deepest + 1, nodes) bool: one node at each depth, and none behind a path's end, where argmax gives 0.
         at_depth = paths[:, None] & (depths == mx.arange(deepest + 1)[:, None])
         self.rows = mx.argmax(at_depth.astype(mx.uint8), axis=-1).astype(mx.int32)
         self.ancestors = ancestors
@@ -68,8 +72,6 @@ class TreePaths:
         self._cells = self._path_of * (deepest + 1) + depths
         # By length of the kernel.
         self._windows: dict[int, mx.array] = {}
-        # The same as `_path_of`, on the host.
-        self._on_host: list[int] = []
 
     @cached_property
     def above(self) -> mx.array:
@@ -98,8 +100,12 @@ class TreePaths:
 
     def path_of(self, node: int) -> int:
         """Return the index of a path with this node; the indices are evaluated with the round."""
-        self._on_host = self._on_host or fetch(self._path_of).tolist()
-        return self._on_host[node]
+        return self._paths_on_host[node]
+
+    @cached_property
+    def _paths_on_host(self) -> list[int]:
+        paths: list[int] = fetch(self._path_of).tolist()
+        return paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +171,7 @@ class StateRound:
         paths: Of the round's tree; None for a chain.
     """
 
-    def __init__(self, paths: TreePaths | None = None) -> None:
+    def __init__(self, paths: TreePaths | None) -> None:
         self._paths = paths
         self._windows: list[_Window] = []
         self._recursions: list[_Recursion] = []
@@ -189,10 +195,8 @@ class StateRound:
         if rows == 1:
             return convolution(inputs)
         self._recorded_rows = rows
-        if self._paths is None:
-            self._windows.append(_Window(inputs, kernel))
-            return convolution(inputs)
-        inputs = mx.take(inputs.squeeze(0), self._paths.windows(kernel), axis=0)
+        if self._paths is not None:
+            inputs = mx.take(inputs.squeeze(0), self._paths.windows(kernel), axis=0)
         self._windows.append(_Window(inputs, kernel))
         return convolution(inputs).reshape(1, rows, -1)
 
@@ -202,7 +206,7 @@ class StateRound:
         state: mx.array | None,
         recurrence: Recurrence,
         state_after: StateAfter,
-        sums: Sums | None = None,
+        sums: Sums | None,
     ) -> tuple[mx.array, mx.array]:
         """Return the outputs, (1, rows, ...), and the state that a recurrence makes of rows, and record its inputs.
 
@@ -261,8 +265,10 @@ class StateRound:
         parts = self._parts(arrays)
         if parts is None or (self._paths is None and count == self._recorded_rows and not self._used_sums):
             return [*arrays]
-        path = None if self._paths is None else self._paths.path_of(last)
-        accepted = _Accepted(count, 0, 0, count) if path is None else _Accepted(count, last, path, 1)
+        if self._paths is None:
+            accepted = _Accepted(count, 0, 0, count)
+        else:
+            accepted = _Accepted(count, last, self._paths.path_of(last), 1)
         return [part.after_rows(accepted) for part in parts]
 
     def _parts(self, arrays: Sequence[mx.array | None]) -> list[_Window | _Recursion] | None:

@@ -125,7 +125,7 @@ def decayed_state(rows: Rows, state: mx.array, given: Mapping[str, Any], _taken:
     return state
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _decayed_sum(state: mx.array, decay: mx.array, keys: list[mx.array], values: list[mx.array]) -> mx.array:
     for key, value in zip(keys, values, strict=True):
         state = state * decay + key * value
@@ -139,7 +139,7 @@ def _steps(dt: mx.array, given: Mapping[str, Any], taken: mx.array | None) -> tu
     return _compiled_steps(dt, given["dt_bias"], given["A_log"], counts, (shortest, longest))
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _compiled_steps(
     dt: mx.array, dt_bias: mx.array, a_log: mx.array, counts: mx.array, limits: tuple[mx.array, mx.array]
 ) -> tuple[mx.array, mx.array]:
@@ -148,24 +148,24 @@ def _compiled_steps(
     return steps, -mx.exp(a_log.astype(mx.float32)) * steps
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _weights(products: mx.array, sums: mx.array, steps: mx.array, ancestors: mx.array) -> mx.array:
     """Return what each row reads of each, (1, groups, heads of a group, rows, rows) float32."""
     decays = mx.exp(mx.minimum(sums[..., None] - sums[..., None, :], 0))
     return products * decays * steps[..., None, :] * ancestors
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _outputs(inner: mx.array, before: mx.array, sums: mx.array, x: mx.array, d: mx.array) -> mx.array:
     return (inner + mx.exp(sums) * before).astype(x.dtype) + x * d
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _weighted(x: mx.array, steps: mx.array, sums: mx.array, total: mx.array) -> mx.array:
     return x * (steps * mx.exp(total - sums))
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _decayed(state: mx.array, total: mx.array, added: mx.array) -> mx.array:
     return (mx.exp(total) * state + added).astype(state.dtype)
 
@@ -193,39 +193,43 @@ def _of_depth(deepest: int) -> Callable[[list[mx.array], mx.array, list[mx.array
 def _delta_outputs(deepest: int, rows: list[mx.array], state: mx.array, tables: list[mx.array]) -> mx.array:
     """Compute `delta_outputs` by the formulas of the module's docstring.
 
-    There `links` is N, `right` is R, `products` holds q[i] k[j] and k[i] k[j], and `read` holds S0 q and S0 k. `base`
-    is the part of y that needs no other node's d: the state's, and the node's own. Value heads are grouped by the head
-    of q and k that they share; what depends on the value head is (heads, group, nodes, ...).
+    There `decay` is D, `start` is G, `links` is N and `right` is R. `first` is M, and `base` the part of y from the
+    state, both with a node's own d folded in: `d = right + links d` there. Value heads are grouped by the head of q and
+    k that they share; what depends on the value head is (heads, group, nodes, ...).
     """
     q, k, v, g, beta = rows
     between, above = tables
     _, nodes, heads, width = k.shape
     value_heads, value_width = v.shape[2:]
-    group = value_heads // heads
     # (heads, 2 * nodes, width): q, and then k. One launch, where `concatenate` and a cast are three.
-    both = (
-        mx.where(mx.array([[[[0]]], [[[1]]]]), k, q).astype(mx.float32).reshape(2 * nodes, heads, width).swapaxes(0, 1)
-    )
-    gates = mx.log(mx.maximum(g, _SMALLEST_GATE)).squeeze(0).T
-    # The logarithms of D.
-    logs = (gates @ between).reshape(heads, group, nodes, nodes)
+    both = mx.where(mx.array([[[[0]]], [[[1]]]]), k, q).astype(mx.float32)
+    both = both.reshape(2 * nodes, heads, width).swapaxes(0, 1)
+    # (heads, 2 * nodes, nodes): q[i] k[j], and then k[i] k[j].
     products = both @ both[:, nodes:].swapaxes(1, 2)
     # q[i] k[i], the diagonal of the upper half.
     own = products.flatten(1)[:, : nodes * nodes : nodes + 1][:, None, :, None]
-    read = both @ state.reshape(heads, group * value_width, width).swapaxes(1, 2)
-    read = read.reshape(heads, 2 * nodes, group, value_width).swapaxes(1, 2)
-    beta, v = (mx.unflatten(each.squeeze(0), 1, (heads, group)).transpose(1, 2, 0, 3) for each in (beta[..., None], v))
-    decay = mx.exp(logs)
+    # S0 q, and then S0 k, as (heads, group, 2 * nodes, width of v).
+    read = both @ state.reshape(heads, -1, width).swapaxes(1, 2)
+    read = read.reshape(heads, 2 * nodes, -1, value_width).swapaxes(1, 2)
+    beta, v = (mx.unflatten(each.squeeze(0), 1, (heads, -1)).transpose(1, 2, 0, 3) for each in (beta[..., None], v))
+    decay, start = _decays(g, between, heads)
     links = mx.where(above, -beta * decay * products[:, None, nodes:], 0)
-    # A node's own d is in `first` and `base`, so there is a level less.
     first = mx.where(above, decay * products[:, None, :nodes], 0) + own * links
-    # G: the gates from the root on, the root's included.
-    start = mx.exp(logs[..., :1] + gates[:, :1].reshape(heads, group, 1, 1))
     right = beta * (v - start * read[:, :, nodes:])
     base = start * read[:, :, :nodes] + own * right
-    # W of the module's docstring: each turn adds the paths with a node more between.
+    # W of the module's docstring: each turn adds the paths with a node more between. `first` has the first level.
     weights = first
     for _ in range(deepest - 1):
         weights = mx.addmm(first, weights, links)
     out = mx.addmm(base, weights, right).reshape(value_heads, nodes, value_width).swapaxes(0, 1)
     return out.astype(q.dtype)[None]
+
+
+def _decays(g: mx.array, between: mx.array, heads: int) -> tuple[mx.array, mx.array]:
+    """Return D, (heads, group, nodes, nodes), and G, (heads, group, nodes, 1), from the gates and `TreePaths.between`.
+
+    D is right where the second node is an ancestor of the first. G has the gates from the root on, the root's included.
+    """
+    gates = mx.log(mx.maximum(g, _SMALLEST_GATE)).squeeze(0).T
+    logs = (gates @ between).reshape(heads, -1, g.shape[1], g.shape[1])
+    return mx.exp(logs), mx.exp(logs[..., :1] + gates[:, :1].reshape(heads, -1, 1, 1))
