@@ -87,8 +87,10 @@ class KVCache:
 
         That is `length` itself, or else the marked number of tokens if it is not above `length`, or else none.
         """
-        position = self._mark[0]
-        return length if self.can_trim_to(length) else position if position <= length else 0
+        if self.can_trim_to(length):
+            return length
+        marked = self._mark[0]
+        return marked if marked <= length else 0
 
     def trim_to(self, length: int) -> None:
         """Keep the first `length` tokens, or none where that is impossible."""

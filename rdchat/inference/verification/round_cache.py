@@ -193,9 +193,6 @@ class AttentionRows:
             if rows.others is not None:
                 self.buffer.append_rows([part[..., rows.others, :] for part in self._round_rows], 0)
             self.length = self._base + rows.count
-        self._close()
-
-    def _close(self) -> None:
         self._open = False
         self._depths = None
         self._ancestors = None
@@ -235,29 +232,31 @@ class AttentionRows:
             (N, visible rows + N) bool; where they mean the same, "causal", or None for a single row.
         """
         window = window_size or self._window
-        ancestors = self._ancestors
-        if N == 1 and window is None and ancestors is None and self.blocks is None:
+        is_causal = self._ancestors is None and self.blocks is None
+        if N == 1 and is_causal and window is None:
             return None
         start = self._first_visible()
         held = self.length - start
-        depths = self._depths
-        if self.blocks is not None:
-            depths = mx.arange(N)
-            same = self.blocks[:, None] == self.blocks
-            ancestors = mx.tril(mx.ones((N, N), mx.bool_)) | (same & (self.blocks >= 0))
-        if ancestors is None and (window is None or held + N <= window):
+        if is_causal and (window is None or held + N <= window):
             if N == 1:
                 return None
             return mx.tril(mx.ones((N, held + N), mx.bool_), held) if return_array else "causal"
-        if depths is None or ancestors is None:
-            depths = mx.arange(N)
-            ancestors = mx.tril(mx.ones((N, N), mx.bool_))
-        visible = mx.concatenate([mx.ones((N, held), mx.bool_), ancestors], axis=1)
+        depths, seen = self._seen_in_call(N)
+        visible = mx.concatenate([mx.ones((N, held), mx.bool_), seen], axis=1)
         if window is None:
             return visible
         rows = self.length + depths
         columns = mx.concatenate([mx.arange(start, self.length), rows])
         return visible & (rows[:, None] - columns[None] < window)
+
+    def _seen_in_call(self, count: int) -> tuple[mx.array, mx.array]:
+        """Return the distance of a call's rows from its first one, (count,), and which of them each sees, as bool."""
+        if self._depths is not None and self._ancestors is not None:
+            return self._depths, self._ancestors
+        seen = mx.tril(mx.ones((count, count), mx.bool_))
+        if self.blocks is not None:
+            seen = seen | ((self.blocks[:, None] == self.blocks) & (self.blocks >= 0))
+        return mx.arange(count), seen
 
     def is_trimmable(self) -> bool:
         return True

@@ -9,7 +9,6 @@ a call of their own.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -175,7 +174,7 @@ class PackedTree:
         return PrefixTree(*fetch(self.tokens, self.parents, self.depths))
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _below(
     tokens: mx.array, parents: mx.array, depths: mx.array, limits: mx.array
 ) -> tuple[mx.array, mx.array, mx.array]:
@@ -186,19 +185,19 @@ def _below(
     return mx.where(nodes == 0, limits[0], token), _before(parents, nodes), mx.where(nodes == 0, 0, depth)
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _before(parents: mx.array, nodes: mx.array) -> mx.array:
     """Return parents, (nodes,) int32, clipped to earlier nodes; -1 for the root."""
     return mx.minimum(mx.maximum(parents.astype(mx.int32), mx.minimum(nodes - 1, 0)), nodes - 1)
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _one_step(parents: mx.array, nodes: mx.array) -> mx.array:
     """Return (nodes, nodes) float32: 1 where column j is row i or its parent."""
     return ((nodes[:, None] == nodes) | (parents[:, None] == nodes)).astype(mx.float32)
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _steps(parents: mx.array, scores: mx.array, nodes: mx.array, sizes: mx.array) -> mx.array:
     """Return (nodes, nodes) float32: 1 for a row's own node, and the sizes of the subtrees of its likelier siblings."""
     likelier = (scores > scores[:, None]) | ((scores == scores[:, None]) & (nodes < nodes[:, None]))
@@ -206,7 +205,7 @@ def _steps(parents: mx.array, scores: mx.array, nodes: mx.array, sizes: mx.array
     return mx.where(nodes == nodes[:, None], 1.0, sizes)
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _numbered(parents: mx.array, rows: mx.array, nodes: mx.array) -> tuple[mx.array, mx.array]:
     """Return parents and depths, both (nodes,) int32.
 
@@ -221,7 +220,7 @@ def _numbered(parents: mx.array, rows: mx.array, nodes: mx.array) -> tuple[mx.ar
     return parents, mx.where(parents < nodes, rows.astype(mx.int32) - 1, 0)
 
 
-@partial(mx.compile, shapeless=False)
+@mx.compile
 def _reach(paths: mx.array) -> mx.array:
     return (paths > 0).astype(mx.float32)
 
