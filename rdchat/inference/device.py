@@ -74,7 +74,7 @@ def memory_room() -> MemoryRoom:
     With Metal the limit is the recommended working set, less what MLX holds. A GPU with its own memory (CUDA) counts
     that memory. On a CPU it is the free memory, within the limits of containers.
     """
-    info = mx.device_info() if on_gpu() else {}
+    info = _gpu_info()
     if "free_memory" in info:
         own = int(info["free_memory"])
         return MemoryRoom(own, own)
@@ -87,7 +87,7 @@ def memory_room() -> MemoryRoom:
 
 def total_memory_bytes() -> int:
     """Return the memory that models could take if nothing else ran: the same number at every start."""
-    info = mx.device_info() if on_gpu() else {}
+    info = _gpu_info()
     own = info.get("total_memory") if "free_memory" in info else info.get("max_recommended_working_set_size")
     return machine.total_bytes() if own is None else int(own)
 
@@ -97,17 +97,26 @@ def machine_memory() -> MachineMemory:
 
     What MLX holds counts as room: it is freed before another model is loaded.
     """
-    info = mx.device_info() if on_gpu() else {}
+    info = _gpu_info()
     total = int(info["total_memory"]) if "free_memory" in info else machine.total_bytes()
     active = int(mx.get_active_memory())
-    buffers = int(mx.get_cache_memory())
     room = memory_room()
-    held = active + buffers
+    held = held_bytes()
     metal = "max_recommended_working_set_size" in info and "free_memory" not in info
     # Metal's limit leaves out active buffers only.
     limit = room.limit_bytes + (active if metal else held)
     max_bytes = total_memory_bytes() if on_gpu() else int(total * _CPU_SHARE)
     return MachineMemory(on_gpu(), total, MemoryRoom(limit, room.free_bytes + held), held, max_bytes)
+
+
+def _gpu_info() -> dict[str, str | int]:
+    """Return MLX's facts about the GPU; none on a CPU. One with its own memory has `free_memory`."""
+    return mx.device_info() if on_gpu() else {}
+
+
+def held_bytes() -> int:
+    """Return the memory that MLX holds, kept buffers included."""
+    return int(mx.get_active_memory()) + int(mx.get_cache_memory())
 
 
 def wire_memory() -> None:

@@ -199,7 +199,7 @@ class Drafters:
         prompt = job.prompt
         request = job.request
         ledger = job.ledger
-        settings = job.request.draft
+        settings = request.draft
         if settings.mode is Mode.OFF:
             return job, None
         self.auto.look_up_costs()
@@ -338,7 +338,8 @@ class Drafters:
         """Return whether the target can use a mode; if it can, the reason says what limits it."""
         problem = "" if mode is Mode.OFF else cannot_verify(self._model)
         if mode is Mode.AUTO:
-            reason = f"{problem} Drafting is off." if problem else f"{self._left_out(settings)} {self._limit()}".strip()
+            limits = [f"{problem} Drafting is off."] if problem else [self._left_out(settings), self._limit()]
+            reason = " ".join(filter(None, limits))
             # It is shown which head the automatic mode has.
             drafter = self._option(Mode.DRAFTER, settings)
             return ModeOption(mode, available=True, reason=reason, kind=drafter.kind, match=drafter.match)

@@ -203,12 +203,11 @@ def load_model(
         blind=vision.reason,
     )
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
-    pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)
     return LoadedModel(
         network,
         tokenizer,
         info,
-        pace,
+        PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU),
         hooks,
         try_out,
         prompts,
@@ -269,10 +268,11 @@ def _check_memory(name: str, sizes: ModelSizes, dtype: Dtype, anyway: bool, rank
     need = each_need(MemoryNeed.for_sizes(sizes, dtype, on_gpu()), ranks)
     room = memory_room()
     fit = need.fit(room)
+    images = f" and {size_text(need.image_bytes)} for images" if need.image_bytes else ""
     needs = (
         f"{name} needs {size_text(need.weights_bytes)} for its weights as {need.precision} and "
-        f"{size_text(need.cache_bytes)} for a context of {need.tokens:,} tokens"
-    ) + (f" and {size_text(need.image_bytes)} for images" if need.image_bytes else "")
+        f"{size_text(need.cache_bytes)} for a context of {need.tokens:,} tokens{images}"
+    )
     if fit is Fit.TOO_LARGE and not anyway:
         raise DoesNotFitError(
             f"{needs}, but only {size_text(room.limit_bytes)} of memory is available.",

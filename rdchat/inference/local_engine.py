@@ -30,7 +30,7 @@ from rdchat.inference.api import (
     no_model,
 )
 from rdchat.inference.benchmark.runner import InterleavedRunner
-from rdchat.inference.device import free_memory, unwire_memory, wire_memory
+from rdchat.inference.device import free_memory, held_bytes, unwire_memory, wire_memory
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import PLAIN_REPLIES, ChatSession
@@ -77,10 +77,10 @@ class LocalEngine:
         return info
 
     def unload(self) -> int:
-        before = _held_bytes()
+        before = held_bytes()
         self._chosen = None
         self._unload()
-        return max(before - _held_bytes(), 0)
+        return max(before - held_bytes(), 0)
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         self.wake()
@@ -210,8 +210,3 @@ class LocalEngine:
         if self._group is not None:
             send(self._group, Kind.UNLOAD)
         free_memory()
-
-
-def _held_bytes() -> int:
-    """Return the memory that MLX holds, kept buffers included."""
-    return int(mx.get_active_memory()) + int(mx.get_cache_memory())

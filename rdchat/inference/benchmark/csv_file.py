@@ -29,10 +29,6 @@ COLUMNS = (
     "mode_reason", "chosen", "difference_index", "difference_plain", "difference_other", "difference_gap", "token_ids",
     "times_ms", "rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system", "difference_rounding", "draft_ms",
 )  # fmt: skip
-# The values of the column `part`.
-_BASELINE = "baseline"
-_CELL = "cell"
-_MLX_LM = "mlx_lm"
 _DTYPE_PREFIX = "mlx.core."
 _FLOATS = {Dtype.FLOAT16.value, Dtype.BFLOAT16.value, Dtype.FLOAT32.value}
 # What spreadsheets read as the beginning of a formula, and the character that is put before it.
@@ -63,7 +59,7 @@ def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
     is_mlx_lm = run.cell == MLX_LM
     # The first cells are the baselines; the plan's own cells follow.
     is_own_cell = run.cell >= len(plan.baselines)
-    part = _CELL if is_own_cell else _BASELINE
+    part = "cell" if is_own_cell else "baseline"
     cell = plan.all_cells[run.baseline if is_mlx_lm else run.cell]
     difference = asdict(run.difference) if run.difference else {}
     return {
@@ -75,7 +71,7 @@ def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
         "dtype": f"{_DTYPE_PREFIX if run.dtype in _FLOATS else ''}{run.dtype}",
         "nmax_length": plan.max_tokens,
         "greedy": plan.sampling(cell).greedy,
-        "part": _MLX_LM if is_mlx_lm else part,
+        "part": "mlx_lm" if is_mlx_lm else part,
         "cell": run.cell - len(plan.baselines) if is_own_cell else run.baseline,
         "temperature": cell.temperature,
         "asked_dtype": cell.dtype.value,

@@ -92,8 +92,10 @@ def stream(
             if isinstance(event, TokenEvent):
                 tokens.append(event)
                 times_ms.append((perf_counter_ns() - began) / 1e6)
-                if event.round is not None:  # All tokens of a round get the time of its first one.
-                    times_ms[-event.round.emitted :] = [times_ms[-event.round.emitted]] * event.round.emitted
+                if event.round is not None:
+                    # All tokens of a round get the time of its first one.
+                    emitted = event.round.emitted
+                    times_ms[-emitted:] = [times_ms[-emitted]] * emitted
                 yield BenchPiece(run.cell, event.text)
             elif isinstance(event, ReplyEnd):
                 end = event

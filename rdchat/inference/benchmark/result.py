@@ -353,9 +353,8 @@ def _choice_text(chosen: str) -> str:
     match = re.fullmatch(r"(\w+) W(\d{1,6}) L(\d{1,6})", chosen)
     if match is None:
         return chosen
-    name = match[1]
-    width = int(match[2])
-    length = int(match[3])
+    name, *sizes = match.groups()
+    width, length = map(int, sizes)
     # Another version of rdchat may have written the file, with other modes.
     size = DRAFTERS[Mode(name)].draft_size(width, length) if name in DRAFTERS else draft_size(width, length)
     return f"{name}, {size}"

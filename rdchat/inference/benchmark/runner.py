@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import product, zip_longest
 from time import perf_counter
 
 import mlx.core as mx
@@ -28,7 +28,6 @@ from rdchat.inference.api import (
     Dtype,
     GenerationRequest,
     Mode,
-    SamplingParams,
 )
 from rdchat.inference.benchmark.recording import BLANK, check_lengths, measure_rounds, record, record_mlx_lm, stream
 from rdchat.inference.decoding.ledger import Ledger
@@ -44,12 +43,6 @@ from rdchat.inference.verification import Feed, KVCache, LoadedModel
 _TOGETHER = 6
 # Tokens of the replies before the first turn.
 _WARM_UP_TOKENS = 8
-
-
-def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:
-    """Return the first position where two replies differ or one has ended; None where they are the same."""
-    pairs = enumerate(zip_longest(plain, other))
-    return next((index for index, (one, two) in pairs if one != two), None)
 
 
 def score_gap(
@@ -186,7 +179,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         entries = [(index, plan.baseline_of(plan.all_cells[index])) for index in cells if index not in unavailable]
         if plan.mlx_lm:
             entries += [(MLX_LM, index) for index in baselines]
-        turns = [(trial, prompt) for trial in range(plan.trials) for prompt in range(len(plan.prompts))]
+        turns = [*product(range(plan.trials), range(len(plan.prompts)))]
         # Turns that an earlier start has not stored. `finished` names a turn as `BenchRun.turn` does: baseline, prompt,
         # trial. All baselines of a precision run in one turn, so the first one is looked up for all.
         unmeasured = [(trial, prompt) for trial, prompt in turns if (baselines[0], prompt, trial) not in plan.finished]
@@ -206,16 +199,14 @@ class InterleavedRunner(Iterator[BenchEvent]):
         for index in cells:
             cell = plan.all_cells[index]
             session.drafters.load_drafter(cell.draft)
-            sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
-            tried = record(session, self._request(cell, 0, sampling), self._cancelled.is_set)
+            tried = record(session, self._request(cell, 0, _WARM_UP_TOKENS), self._cancelled.is_set)
             if tried is None:
                 break
             if tried.mode_reason:
                 blank = self._blank(session, index, plan.baseline_of(cell), 0, 0)
                 not_run.append(replace(blank, mode_reason=tried.mode_reason))
         for cell in plan.baselines if plan.mlx_lm else ():
-            sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
-            record_mlx_lm(session.model, self._request(cell, 0, sampling), self._cancelled.is_set, BLANK)
+            record_mlx_lm(session.model, self._request(cell, 0, _WARM_UP_TOKENS), self._cancelled.is_set, BLANK)
         return not_run
 
     def _take_turns(
@@ -228,7 +219,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
             label = "mlx-lm" if index == MLX_LM else cell.label
             again = f", trial {trial + 1} of {self._plan.trials}" if self._plan.trials > 1 else ""
             yield self._progress(f"{label}, prompt {prompt + 1} of {len(self._plan.prompts)}{again}", label)
-            request = self._request(cell, prompt, self._plan.sampling(cell))
+            request = self._request(cell, prompt, self._plan.max_tokens)
             blank = self._blank(session, index, baseline, prompt, trial)
             if index == MLX_LM:
                 run = record_mlx_lm(session.model, request, self._cancelled.is_set, blank)
@@ -258,8 +249,9 @@ class InterleavedRunner(Iterator[BenchEvent]):
             self._began = now
         return BenchProgress(self._done_runs, self._total, text, left_s, label)
 
-    def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
+    def _request(self, cell: BenchCell, prompt: int, max_tokens: int) -> GenerationRequest:
         message = self._plan.prompts[prompt].message
+        sampling = replace(self._plan.sampling(cell), max_tokens=max_tokens)
         return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft, earlier=self._earlier)
 
     def _blank(self, session: ChatSession, index: int, baseline: int, prompt: int, trial: int) -> BenchRun:
@@ -283,14 +275,15 @@ class InterleavedRunner(Iterator[BenchEvent]):
 
     def _difference(self, model: LoadedModel, plain: BenchRun, other: BenchRun) -> Difference | None:
         """Return where two replies differ first, and by how little; None where they are the same."""
-        index = first_difference(plain.token_ids, other.token_ids)
+        pairs = enumerate(zip_longest(plain.token_ids, other.token_ids))
+        index = next((place for place, (one, two) in pairs if one != two), None)
         if index is None:
             return None
         gap = None
         rounding = None
         if index < min(len(plain.token_ids), len(other.token_ids)):
             cell = self._plan.all_cells[plain.cell]
-            request = self._request(cell, plain.prompt, self._plan.sampling(cell))
+            request = self._request(cell, plain.prompt, self._plan.max_tokens)
             measured = score_gap(model, request, plain.token_ids, index, other.token_ids[index])
             if all(map(math.isfinite, measured)):
                 gap, rounding = measured

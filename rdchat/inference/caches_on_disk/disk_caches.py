@@ -321,7 +321,6 @@ def _written(layout: CacheLayout, work: _Work, segment: Segment, data: bytes) ->
     The oldest ends make room for a new one, and other chats' folders for files beyond the limit.
     """
     path = work.path_of(segment) / layout.key
-    limit = work.folder.limit_bytes
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         if segment.is_end:
@@ -329,7 +328,7 @@ def _written(layout: CacheLayout, work: _Work, segment: Segment, data: bytes) ->
             ends = sorted(path.glob("*.end"), key=lambda file: file.stat().st_mtime)
             for oldest in ends[: 1 - _ENDS]:
                 oldest.unlink()
-        if not make_room(path.parent.parent, limit, len(data), spared=path):
+        if not make_room(path.parent.parent, work.folder.limit_bytes, len(data), spared=path):
             return False
         layout.write_segment(path, segment, data)
     except FileNotFoundError:

@@ -191,8 +191,8 @@ class CacheLayout:
     # Files
 
     def _header(self, segment: Segment, checksum: int) -> bytes:
-        facts = {"model": self.key, "segment": segment.name, "crc32": f"{checksum:08x}"}
-        return header_bytes(self.tensors(segment), "rdchat", **facts)
+        tensors = self.tensors(segment)
+        return header_bytes(tensors, "rdchat", model=self.key, segment=segment.name, crc32=f"{checksum:08x}")
 
     def data(self, segment: Segment, arrays: list[mx.array]) -> bytes | None:
         """Return a segment's arrays as the bytes of its file; None if they have not the layout's shapes and types."""

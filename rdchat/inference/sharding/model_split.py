@@ -110,8 +110,9 @@ def _indivisible(make: Callable[[], nn.Module], ranks: int) -> str:
     after = _counts(network)
     for key, count in before.items():
         left = after.get(key, count)
-        # It is wrong where the ranks' counts do not add up, unless each rank has a copy of one head.
-        if left != count and count % ranks and not (left == 1 and ranks % count == 0):
+        adds_up = left == count or count % ranks == 0
+        is_copied = left == 1 and ranks % count == 0
+        if not adds_up and not is_copied:
             what = "key-value heads" if "kv" in key[1] or "key_value" in key[1] else "heads"
             return f"its layers have {count} {what}"
     return ""

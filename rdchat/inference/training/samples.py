@@ -108,7 +108,7 @@ class StateWindows:
             return
         self._loaded = None  # Freed before the next one is loaded.
         numbers = self._windows[window]
-        (start, stop) = self.span(window)
+        start, stop = self.span(window)
         states: Halves | None = None
         for done, (index, read) in enumerate(self._read(numbers), start=1):
             if states is None:

@@ -145,14 +145,14 @@ def _draw_gaps(draw: random.Random, passages: Sequence[str], joined: int) -> dic
     }
 
 
-def foreign_text(draw: random.Random, language: str, max_sentences: int = 2) -> str:
-    """Return sentences in a language, some with another clause.
+def foreign_text(draw: random.Random, language: str) -> str:
+    """Return one or two sentences in a language, some with another clause.
 
     The language's `pattern` puts together a time (`when`), a subject (`who`) and what it did (`what`).
     """
     grammar = texts("foreign_texts")[language]
     sentences = []
-    for _ in range(draw.randint(1, max_sentences)):
+    for _ in range(draw.randint(1, 2)):
         clause = draw.choice(grammar["clauses"]) if draw.random() < 0.6 else ""
         parts = {"when": draw.choice(grammar["times"]), "who": draw.choice(grammar["subjects"])}
         sentences.append(grammar["pattern"].format(**parts, what=draw.choice(grammar["deeds"])) + clause + ".")

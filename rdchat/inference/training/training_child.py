@@ -10,7 +10,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import mlx.core as mx
 import psutil
 
 from rdchat.files import JsonLines, make_folder, plain, write_json
@@ -26,7 +25,7 @@ from rdchat.inference.api import (
     TrainingProgress,
     TrainingStart,
 )
-from rdchat.inference.device import unwire_memory
+from rdchat.inference.device import held_bytes, unwire_memory
 from rdchat.inference.loading import load_model
 from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining, compare_drafters
@@ -104,4 +103,4 @@ def settings_of(order: TrainingOrder, folder: Path, questions: tuple[str, ...]) 
 
 def _memory_bytes() -> int:
     """Return the memory of this process, with MLX's buffers: on a GPU these are not part of its resident set."""
-    return max(int(psutil.Process().memory_info().rss), mx.get_active_memory() + mx.get_cache_memory())
+    return max(int(psutil.Process().memory_info().rss), held_bytes())

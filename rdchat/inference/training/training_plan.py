@@ -214,8 +214,7 @@ class TrainingSettings:
 def make_budget(model: LoadedModel, width: int, settings: TrainingSettings) -> Budget:
     """Return the budget of a training that fits in memory.
 
-    A call of one token shows what a token takes in the KV cache. Conversations are decoded before the head is trained,
-    so the larger of the two needs is the limit.
+    Conversations are decoded before the head is trained, so the larger of the two needs is the limit.
 
     Args:
         model: The target.
@@ -227,12 +226,7 @@ def make_budget(model: LoadedModel, width: int, settings: TrainingSettings) -> B
     """
     size = model.info.vocabulary_size
     total_bytes = total_memory_bytes()
-    caches = make_prompt_cache(model.network)
-    model.network(mx.array([[0]]), cache=caches)
-    # The caches have room for more tokens than this one: axis 2 is how many.
-    token_bytes = sum(array.nbytes // array.shape[2] for layer in caches for array in (layer.keys, layer.values))
-    logits_bytes = 3 * 4 * size  # Logits, and log-probabilities of this step and the last.
-    sequence_bytes = MAX_SEQUENCE_TOKENS * token_bytes + logits_bytes
+    sequence_bytes = _sequence_bytes(model)
     most_sequences = (int(total_bytes * _BATCH_SHARE) - model.info.weights_bytes) // sequence_bytes
     sequences = max(min(settings.sequences, most_sequences), 1)
     state_bytes = 2 * width
@@ -249,6 +243,16 @@ def make_budget(model: LoadedModel, width: int, settings: TrainingSettings) -> B
             "Close other apps, train on fewer tokens, or choose a smaller model.",
         )
     return Budget(sequences, settings.tokens * _DATA_TOKEN_BYTES, max(window_bytes // state_bytes, 1), memory_bytes)
+
+
+def _sequence_bytes(model: LoadedModel) -> int:
+    """Return the memory of a conversation that is decoded; a call of one token shows what a token's rows take."""
+    caches = make_prompt_cache(model.network)
+    model.network(mx.array([[0]]), cache=caches)
+    # The caches have room for more tokens than this one: axis 2 is how many.
+    token_bytes: int = sum(array.nbytes // array.shape[2] for layer in caches for array in (layer.keys, layer.values))
+    # Logits, and log-probabilities of this step and the last, in float32.
+    return MAX_SEQUENCE_TOKENS * token_bytes + 3 * 4 * model.info.vocabulary_size
 
 
 @dataclass(frozen=True, slots=True)
