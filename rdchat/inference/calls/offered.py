@@ -30,11 +30,16 @@ _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list:
 
 
 def repaired(text: str) -> Iterator[str]:
-    """Yield what the JSON in a text may be meant to be: with escaped line breaks, more braces, or JSON's quotes."""
-    escaped = _STRING.sub(lambda match: _escaped(match[0]), text.strip())
-    # Where none was written, the end of the last value may be missing too.
-    for braces in range(_MAX_BRACES + 1 if escaped.endswith("}") else 1):
-        yield escaped + "}" * braces
+    """Yield what a text may be meant to be: with more braces, with escaped line breaks too, or with JSON's quotes.
+
+    Line breaks are escaped last: a form that is not JSON takes them as they are, and an escape for two letters.
+    """
+    stripped = text.strip()
+    escaped = _STRING.sub(lambda match: _escaped(match[0]), stripped)
+    for each in dict.fromkeys((stripped, escaped)):
+        # Where none was written, the end of the last value may be missing too.
+        for braces in range(_MAX_BRACES + 1 if each.endswith("}") else 1):
+            yield each + "}" * braces
     if literal := python_json(text):
         yield literal
 

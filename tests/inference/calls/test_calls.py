@@ -161,6 +161,7 @@ def test_a_call_without_marks_in_its_values_is_found(form: str, name: str, argum
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=40)
 @given(arguments=_arguments(_PLAIN), cut=some.floats(0, 1))
+@example(arguments={"deep": {"a": "\n"}}, cut=0.98)
 def test_half_a_call_never_has_other_values(form: str, arguments: dict[str, Any], cut: float) -> None:
     text = FORMS[form]("write_file", arguments)
     for half in (text[: int(cut * len(text))], text[int(cut * len(text)) :]):
