@@ -491,6 +491,7 @@ _REFUSALS = [
     ("401 X", "refused the key", b"Unauthorized", "Unauthorized"),
     ("404 X", "OpenAI-compatible", b"404 page not found", "404 page not found"),
     ("404 X", "refused", b'{"object": "error", "message": "no model m"}', "no model m$"),
+    ("503 X", "is busy", b'{"detail": "queue full"}', "queue full"),
 ]
 
 

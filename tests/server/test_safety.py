@@ -160,8 +160,10 @@ def test_allowed_host_must_be_an_exact_name(name: str) -> None:
 def test_an_app_with_a_scheme_of_its_own(server: Server, gate: ScriptedGate, origin: str) -> None:
     status, _, headers = send(server, Origin=origin)
     assert (status, headers["access-control-allow-origin"], headers["vary"]) == (200, origin, "Origin")
-    assert {"x-rdchat-ignored", "x-rdchat-unenforced"} <= set(headers["access-control-expose-headers"].split(", "))
+    exposed = set(headers["access-control-expose-headers"].split(", "))
+    assert {"x-rdchat-ignored", "x-rdchat-unenforced", "x-rdchat-model-substituted"} <= exposed
     assert send(server, path="/nothing", Origin=origin)[2]["access-control-allow-origin"] == origin
+    assert send(server, Origin=origin, Host=f"example.org:{port_of(server)}")[0] == 403
     status, _, refused = send(server, Origin=origin, key="another-key")
     assert (status, "access-control-allow-origin" in refused) == (401, False)
     ask = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "authorization,x-stainless-os"}

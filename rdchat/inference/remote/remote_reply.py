@@ -292,9 +292,10 @@ class RemoteReply:
         if event is DONE:
             self._received.ending = self._received.ending or "stop"
             return
-        before = self._received.length
+        # A server may begin and end a thought in each chunk, so the markers are not looked through each time.
+        known = len(self._received.offsets)
         if text := self._received.add_event(event, inline=self._request.continue_last):
-            self._take(text, before)
+            self._take(text, known)
 
     async def _next_event(self) -> dict[str, Any] | None:
         """Return the next chunk; None at the end of the stream."""
@@ -303,15 +304,15 @@ class RemoteReply:
             raise asyncio.CancelledError
         return await anext(self._events, None)
 
-    def _take(self, text: str, before: int) -> None:
-        """Make an event of text that follows `before` characters; the reader gets the offsets of its markers."""
+    def _take(self, text: str, known: int) -> None:
+        """Make an event of text; the reader gets the offsets of its markers, those behind the first `known` ones."""
         self._last_at = time.monotonic()
         number = self._request.request_id
-        if not before:
+        if not self._text_at:
             self._text_at = self._last_at
             self._reader = self._new_reader()
             self._ready.append(PrefillProgress(number, 0, 0, 0, in_thought=self._received.begun))
-        pieces = self._reader.add_text(text, [offset for offset in self._received.offsets if offset >= before])
+        pieces = self._reader.add_text(text, self._received.offsets[known:])
         self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, pieces=pieces))
         self._index += 1
 

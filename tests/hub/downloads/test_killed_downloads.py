@@ -180,14 +180,14 @@ def test_a_partial_file_of_other_content_begins_again(hub: HubServer, part: byte
 
 
 def test_a_snapshot_that_another_tool_began_is_completed(hub: HubServer, tmp_path: Path) -> None:
-    """Links of it that lead elsewhere are replaced, and what they led to stays."""
+    """Copies that are damaged and links that lead elsewhere are replaced, and what they led to stays."""
     files = small_files()
     commit = hub.add(NAME, files)
     snapshot = cached().snapshots / commit
     snapshot.mkdir(parents=True)
     (tmp_path / "other.json").write_text("other")
     (snapshot / "config.json").symlink_to(tmp_path / "other.json")
-    (snapshot / WEIGHTS).write_bytes(b"half")
+    (snapshot / WEIGHTS).write_bytes(bytes(len(files[WEIGHTS])))
     folder, _ = download()
     check_whole(folder, files)
     assert (tmp_path / "other.json").read_text() == "other"

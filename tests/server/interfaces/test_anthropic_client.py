@@ -198,6 +198,14 @@ def test_failure_within_a_stream_raises_an_error_in_the_client(anthropic: Anthro
         list(stream)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_the_client_insists_on(anthropic: Anthropic, gate: ScriptedGate, stream: bool) -> None:
+    gate.scripts = [Script(('{"name": "look", ', '"arguments": {"at": 1}}'))]
+    reply = message_of(anthropic, ASK | {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "look"}}, stream)
+    assert [(block.type, block.input) for block in reply.content] == [("tool_use", {"at": 1})]
+    assert (reply.stop_reason, bool(gate.requests[0].shape)) == ("tool_use", True)
+
+
 def test_an_answer_in_a_shape(anthropic: Anthropic, gate: ScriptedGate) -> None:
     schema = {"type": "object", "properties": {}}
     wanted = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}

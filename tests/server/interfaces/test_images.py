@@ -168,7 +168,8 @@ def test_a_turned_photo_has_the_size_that_the_model_sees(openai: OpenAI, gate: S
     exif = Image.Exif()
     exif[0x0112] = 6
     data = encoded(photo(40, 24), "JPEG", exif=exif)
-    chat(openai, image(f"data:image/jpeg;base64,{b64encode(data).decode()}"))
+    raw = chat(openai, image(f"data:image/jpeg;base64,{b64encode(data).decode()}"))
+    assert "x-rdchat-ignored" not in raw.headers
     (one,) = gate.requests[0].messages[0].images
     assert (one.width, one.height, one.digest) == (24, 40, sha256(data).hexdigest())
     assert gate.files == [[data]]

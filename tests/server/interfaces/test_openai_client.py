@@ -95,6 +95,8 @@ def test_log_probs(openai: OpenAI, stream: bool) -> None:
     assert [token.token for token in tokens] == ["Hello", ",", " you", "!"]  # without the end of the reply
     assert [each.logprob for each in tokens[0].top_logprobs] == [-1.0, -2.0]
     assert (tokens[0].logprob, tokens[0].bytes) == (-0.25, list(b"Hello"))
+    with pytest.raises(openai_module.BadRequestError, match="top_logprobs"):
+        openai.chat.completions.create(**ASK, logprobs=True, top_logprobs=21)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -136,6 +136,14 @@ def test_tool_calls(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
     assert [each.type for each in one.output] == ["message", "function_call"]
 
 
+def test_a_call_that_the_client_insists_on(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.scripts = [Script(('{"name": "look", ', '"arguments": {"at": 1}}'))]
+    choice: Any = {"type": "function", "name": "look"}
+    (call,) = openai.responses.create(**ASK, tools=[TOOL], tool_choice=choice).output
+    assert call.type == "function_call"
+    assert (call.name, call.arguments, bool(gate.requests[0].shape)) == ("look", '{"at": 1}', True)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("named", [False, True])
 def test_the_output_of_a_response_goes_back_as_input(
@@ -147,11 +155,11 @@ def test_the_output_of_a_response_goes_back_as_input(
     calls = [item for item in output if item.type == "function_call"]
     results = [{"type": "function_call_output", "call_id": call.call_id, "output": "Nothing."} for call in calls]
     sent = [{"type": "item_reference", "id": item.id} for item in output] if named else output
-    items: Any = [{"role": "user", "content": "Hi"}, *sent, *results]
+    items: Any = [{"role": "developer", "content": "Rules."}, {"role": "user", "content": "Hi"}, *sent, *results]
     raw = openai.responses.with_raw_response.create(model="", input=items, tools=[TOOL])
     assert "x-rdchat-ignored" not in raw.headers
-    question, reply, *answers = gate.requests[-1].messages
-    assert question == ChatMessage(Role.USER, "Hi")
+    rules, question, reply, *answers = gate.requests[-1].messages
+    assert (rules, question) == (ChatMessage(Role.SYSTEM, "Rules."), ChatMessage(Role.USER, "Hi"))
     assert (reply.thought, reply.content) == ("Hm", "So")
     assert [(call.name, call.call_id) for call in reply.tool_calls] == [("look", call.call_id) for call in calls]
     assert [(each.role, each.content, each.tool_call_id) for each in answers] == [
@@ -228,6 +236,7 @@ def test_a_failure_in_a_stream_that_only_waited_is_a_response_too(make_server: M
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),
         ({"tool_choice": {"type": "web_search_preview"}}, "tool_choice"),
+        ({"top_logprobs": 21}, "top_logprobs"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(openai: OpenAI, given: dict[str, Any], param: str) -> None:
