@@ -76,8 +76,8 @@ def test_update_check_asks_once_a_day(
 
 def test_a_build_without_an_address_never_asks(window: Window, asked: list[str]) -> None:
     check = UpdateCheck(window.settings, "")
-    check.keep_answer(True)
     assert not check.unanswered
+    check.keep_answer(True)
     assert not check._work.busy
     assert asked == []
     check.cancel_check()

@@ -477,10 +477,12 @@ def test_the_ratio_is_shown_as_far_as_it_is_known(panel: SpeedPanel, show: Show)
     for plain_step_ms, error, tokens, shown in (
         (50.0, 0.1, 101, "success"),  # 1.25
         (50.0, 0.3, 101, "text"),  # 0.96 to 1.8
+        (41.0, 0.0, 101, "success"),  # 1.03
         (40.4, 0.0, 101, "alike"),
         (34.8, 0.0, 101, "warning"),  # 0.87
         (32.4, 0.2, 101, "text"),  # 0.81 stood in amber beside a baseline whose ± reached below the speed
         (20.0, 0.38, 101, "nothing"),  # while other programs were busy, 0.33x of a speed that was measured before
+        (20.0, 1.9, 101, "nothing"),
         (50.0, 0.1, 29, "nothing"),
     ):
         decode_ms = 40.0 * (tokens - 1)

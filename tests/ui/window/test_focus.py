@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QAction, QImage
-from PySide6.QtWidgets import QApplication, QMenu, QPlainTextEdit, QTabWidget, QTextEdit, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QMenu, QPlainTextEdit, QTabWidget, QTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 import rdchat.ui
@@ -122,7 +122,7 @@ def _described(widget: QWidget) -> str:
 
 
 def without_ring(window: QWidget) -> list[str]:
-    """Return the stops of Tab in a window that look as they do without the focus."""
+    """Return the stops of Tab in a window that look as they do without the focus, and buttons without a name."""
     missing = []
     count = 0
     for widget in stops_of(window):
@@ -135,6 +135,8 @@ def without_ring(window: QWidget) -> list[str]:
         widget.setFocus(Qt.FocusReason.TabFocusReason)
         if seen < _SHARE * min(widget.width(), 2 * _AROUND):
             missing.append(f"{_described(widget)}: {seen} pixels of {widget.width()} x {widget.height()}")
+        if isinstance(widget, QAbstractButton) and not (widget.accessibleName() or widget.text()):
+            missing.append(f"{_described(widget)} has no name")
     assert count > 1, "Tab goes nowhere"
     return missing
 

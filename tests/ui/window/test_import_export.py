@@ -21,7 +21,7 @@ from rdchat.services.transfers import Transfers
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.style import Sheet, Theme
 from rdchat.ui.window import import_export
-from rdchat.ui.window.import_export import ImportExport, ProgressSheet, report_sheet
+from rdchat.ui.window.import_export import ImportExport, ProgressSheet, import_text, report_sheet
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import CancelledError, Job
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
@@ -150,6 +150,17 @@ def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, t
     menu.wait_for_banner("The import was undone")
     assert titles(chat) == ["Bread"]
     assert not menu.title
+
+
+def test_a_report_says_what_became_of_everything(menu: Menu, theme: Theme) -> None:
+    skipped = [SkippedChat("One", "It is damaged.")]
+    files = [FileReport("a", source, [1], 2, 1, already_here=["Two"], not_taken=skipped) for source in ("Jan", "Msty")]
+    assert import_text(ImportReport((*files,), cancelled=True)) == (
+        "4 messages from Jan and Msty. 2 projects with instructions or files. 2 chats were already here. "
+        "2 items could not be imported. You cancelled the import; chats from the unfinished file were removed."
+    )
+    nothing = report_sheet(menu.window, theme, ImportReport(cancelled=True), lambda: None)
+    assert nothing.windowTitle() == "Nothing was imported"
 
 
 @pytest.mark.parametrize("files", [1, 40])

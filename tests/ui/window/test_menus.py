@@ -115,6 +115,7 @@ def test_no_key_is_macos_own(window: MainWindow) -> None:
     """Option-Command-D, which showed the draft settings, hides the Dock."""
     keys = keys_of(window)
     assert {"Ctrl+Shift+D", "Ctrl+Alt+S", "Ctrl+Shift+T", "Ctrl+,", "Ctrl+F", "Esc", "Ctrl+C", "Ctrl+0"} <= keys.keys()
+    assert keys["Ctrl+N"] == "New Chat"
     assert not {"Ctrl+N", "Ctrl+Return"} & RESERVED.keys(), "keys of the quick window"
     standard = {binding.toString() for key in QKeySequence.StandardKey for binding in QKeySequence.keyBindings(key)}
     taken = {key: RESERVED[key] for key in keys.keys() & RESERVED.keys() - standard}

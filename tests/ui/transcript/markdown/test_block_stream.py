@@ -50,6 +50,8 @@ _LINES = (
 @settings(max_examples=20)
 @given(lines=some.lists(some.sampled_from(_LINES), max_size=12), chunk=some.integers(1, 9))
 @example(["\\]\n", "$$\n", "- b\n", "$$\n"], 1)
+@example(["```py\n```"], 1)
+@example(["~~~\n\n"], 1)
 def test_parts_of_any_kind_stream_alike(lines: list[str], chunk: int) -> None:
     text = "".join(lines)
     assert streamed(MarkdownParser(), text, chunk) == whole(MarkdownParser(), text)
