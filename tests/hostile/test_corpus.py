@@ -70,9 +70,10 @@ def test_a_killed_app_leaves_all_that_was_committed(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("name", CASES)
-def test_another_user_of_the_machine_reads_and_plants_nothing(name: str) -> None:
+def test_another_user_of_the_machine_plants_nothing(name: str) -> None:
     assert CASES[name]() == []
 
 
 def test_the_corpus_is_as_large_as_is_promised() -> None:
     assert len({case.id for case in cases()}) == len(cases()) > 1000
+    assert {case.kind for case in cases()} == {*Kind}

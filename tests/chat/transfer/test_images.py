@@ -29,6 +29,7 @@ from tests.chat.transfer.samples import (
     jan_line,
     jan_text,
     lm_studio_chat,
+    ours,
     write_jan,
 )
 from tests.chat.transfer.tasks import import_into
@@ -81,6 +82,13 @@ def test_a_database_with_such_a_chat_is_imported(
     monkeypatch.setattr(served, "MAX_BYTES", 2 * SIZE)
     assert import_files(exported.with_name("other.db")).is_complete
     assert images_of(store) == [*IMAGES, *IMAGES[:2]]
+
+
+def test_an_image_inside_its_message_is_read(store: ConversationStore, import_json: ImportJson) -> None:
+    """As files of the older format have it."""
+    file = {"name": "a.png", "kind": "image", "text": image_file(IMAGES[0], "")[1]}
+    import_json("chats.json", ours({"messages": [{"parent": None, "role": "user", "text": "Look", "files": [file]}]}))
+    assert images_of(store) == IMAGES[:1]
 
 
 def test_images_that_are_missing_or_damaged_are_counted_and_the_others_come(

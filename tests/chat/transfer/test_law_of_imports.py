@@ -3,7 +3,7 @@
 import base64
 import json
 from collections import Counter
-from itertools import cycle
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from tests.chat.attachments.stored_files import ask
 from tests.chat.transfer.conftest import ImportJson
 from tests.chat.transfer.full_samples import FULL, NUMBERED, NUMBERS, READERS, Path, places
 from tests.chat.transfer.samples import ours
+from tests.grids import share
 
 NO_WORDS = {
     "id": "an id", "uuid": "an id", "file_uuid": "an id", "call_id": "an id", "messageId": "an id",
@@ -207,8 +208,8 @@ def words_seen(program: str, chat: Any) -> list[str] | str:
     return [word for text in texts for word in NUMBERS if word in text.split()]
 
 
-@pytest.mark.parametrize("program", FULL)
-def test_damage_loses_no_text_of_other_messages_and_is_counted(program: str):
+@pytest.mark.parametrize(("program", "first"), share(product(FULL, range(3))))
+def test_damage_loses_no_text_of_other_messages_and_is_counted(program: str, first: int):
     """Of a chat with branches: a damaged field may cost texts of its own message, and the report counts that."""
     chat = FULL[program]
     base = read(program, chat)
@@ -221,7 +222,7 @@ def test_damage_loses_no_text_of_other_messages_and_is_counted(program: str):
         if path == container[: len(path)]:
             continue
         message = path[: len(container) + 1]
-        damage: tuple[Any, ...] = ((), (7,), ([3],))[number % 3]
+        damage: tuple[Any, ...] = ((), (7,), ([3],))[(first + number) % 3]
         now = READERS[program](changed(chat, path, *damage))
         text = stored(now)
         lost = {each for each in kept if each[: len(path)] != path and at(chat, each) not in text}
@@ -315,13 +316,13 @@ _STRANGE: tuple[Any, ...] = (
 _SHARE = 11
 
 
-@pytest.mark.parametrize("program", READERS)
-def test_a_reader_takes_a_chat_or_says_what_is_damaged(program: str):
+@pytest.mark.parametrize(("program", "first"), share(product(READERS, (0, 5)), 2))
+def test_a_reader_takes_a_chat_or_says_what_is_damaged(program: str, first: int):
     chat = FULL[program]
     outcomes = set()
     for number, path in enumerate(places(chat)):
         # Each value meets fields of each kind; all values in all fields would take minutes.
-        for strange in _STRANGE[number % _SHARE :: _SHARE]:
+        for strange in _STRANGE[(first + number) % _SHARE :: _SHARE]:
             try:
                 outcomes.add(type(READERS[program](changed(chat, path, strange))))
             except DamagedChatError:

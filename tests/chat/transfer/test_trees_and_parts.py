@@ -336,3 +336,17 @@ def test_the_first_system_message_of_lm_studio_is_the_prompt_and_a_later_one_is_
     chat = read("LM Studio", lm_studio_file([prompt, lm_studio_question(text_part("Q")), later]))
     assert (shown(chat), chat.conversation.system_prompt) == (["Q"], "Be terse.")
     assert counted(chat) == {"system message": 1}
+
+
+def test_versions_of_the_rest_of_a_reply_and_an_empty_question_stay_apart():
+    rows = [
+        ("q", None, "Q"),
+        ("a", "q", "One"),
+        ("b", "a", "Two"),
+        ("c", "a", "Three"),
+        ("e", "c", ""),
+        ("f", "e", "Four"),
+    ]
+    nodes = (chatgpt_node(own, above, "user" if own in "qe" else "assistant", text) for own, above, text in rows)
+    chat = read("ChatGPT", chatgpt_chat(*nodes))
+    assert [message.text for message in chat.messages] == ["Q", "One", "Two", "Three", "", "Four"]
