@@ -97,12 +97,14 @@ def test_parts_and_both_directions_are_those_of_a_list(store: ConversationStore,
 
 def test_the_last_cut_counts_wherever_it_is(store: ConversationStore, read: list[int]) -> None:
     store.set_context_cut(10, ContextCut("early"))
-    store.set_context_cut(90, ContextCut("late"))
+    store.set_context_cut(90, ContextCut('It says "shortens":true.'))
+    store.set_context_cut(100, ContextCut(shortens=True))
     read.clear()
     path = store.messages(1)
     assert len(uncut(path)) == COUNT - 90
     assert len(read) < 20
     assert cut_of(path) == store.message(90)
+    assert path.shortened_index == 99
     assert from_cut(path)[0].id == 90
     path.update_message(replace(path[89], context_cut=None))
     assert cut_of(path) == store.message(10)

@@ -100,7 +100,9 @@ def test_names_are_tidied_and_expanding_is_remembered(store: ConversationStore) 
     folder = organiser.create_folder("  two\nlines \ud800")
     organiser.rename_folder(folder.id, "   ")
     organiser.set_expanded(folder.id, expanded=False)
+    organiser.set_project(folder.id, Project("\ud800"))
     assert organiser.read_folder(folder.id).name == "two lines ?"
+    assert organiser.read_folder(folder.id).project == Project("?")
     assert not organiser.read_folder(folder.id).expanded
     assert organiser.create_folder("").name == "New folder"
 

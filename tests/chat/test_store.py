@@ -78,6 +78,7 @@ def test_any_text_survives(store: ConversationStore, text: str) -> None:
 def test_half_a_surrogate_pair_is_replaced_and_does_not_stop_the_message(store: ConversationStore) -> None:
     chat = store.create_conversation("half \ud83d")
     assert store.rename_conversation(chat.id, "\udc00 half").title == "? half"
+    assert store.rename_conversation(chat.id, " \n").title == "? half"
     assert store.add_message(chat.id, None, Role.USER, "half \ud83d").text == "half ?"
     assert store.conversations("\ud83d") == [store.conversation(chat.id)]
 

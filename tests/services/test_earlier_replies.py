@@ -81,7 +81,8 @@ def test_a_deleted_message_is_not_drafted_from_until_that_is_undone(app: Window,
     assert indexed(app, default_model_folder) == [SOUP, TEA, COFFEE]
 
 
-def test_an_unlisted_chat_is_not_drafted_from(app: Window, default_model_folder: Path) -> None:
+def test_a_deleted_or_unlisted_chat_is_not_drafted_from(app: Window, default_model_folder: Path) -> None:
+    app.store.delete_conversation(add_reply(app, COFFEE)[0])
     app.store.execute("UPDATE conversations SET unlisted = 2 WHERE id = ?", chat_about(app, SOUP))
     load(app, default_model_folder)
     assert indexed(app, default_model_folder) == [TEA]

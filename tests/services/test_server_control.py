@@ -16,6 +16,7 @@ from rdchat.chat.settings import Settings
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api import (
     ChatMessage,
+    FinishReason,
     GenerationRequest,
     ModelCard,
     ModelInfo,
@@ -243,6 +244,12 @@ def test_a_request_that_is_wrong_and_one_that_failed(
     refused = from_a_thread(qtbot, lambda take: shared.generate(ASK, take))
     assert refused == [ApiError(400, "Long. Cut it.", code="context_length_exceeded")]
     assert from_a_thread(qtbot, lambda take: shared.generate(ASK, take))[-1] == ApiError(500, "Bad.")
+
+
+def test_a_reply_that_is_cancelled(shared: SharedEngine, engine: ScriptedEngine, qtbot: QtBot) -> None:
+    engine.gate.shut()
+    end = from_a_thread(qtbot, lambda take: shared.generate(ASK, take)())[-1]
+    assert end.finish_reason is FinishReason.CANCELLED
 
 
 def test_only_models_that_can_be_loaded(shared: SharedEngine) -> None:

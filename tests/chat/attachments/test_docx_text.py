@@ -79,6 +79,7 @@ def field(chosen: str) -> str:
          "rnateContent>", "new"),
         ("<mc:AlternateContent><mc:Choice><x:a><w:t>new</w:t></x:a></mc:Choice></mc:AlternateContent>", "new"),
         ("<mc:AlternateContent><mc:Choice/><mc:Fallback><w:t>old</w:t></mc:Fallback></mc:AlternateContent>", "old"),
+        ("<w:t>a</w:t><x:a><w:p><w:r><w:t>in a box</w:t></w:r></w:p></x:a><w:t>b</w:t>", "ab\n\nin a box"),
         (field("<w:result w:val='1'/>"), "b"),
         (field("<w:default w:val='1'/>"), "b"),
         (field(""), "a"),

@@ -167,6 +167,13 @@ def test_a_stop_while_the_model_loads_withdraws_the_prompt_from_the_queue(
     assert engine.requests == []
 
 
+def test_closing_midway_keeps_what_was_written(window: Window, engine: ScriptedEngine) -> None:
+    reply_id = pause_midway(window, engine)
+    assert window.shut_down()
+    reply = window.store.message(reply_id)
+    assert (reply.text, reply.status) == ("Hello,", MessageStatus.COMPLETE)
+
+
 def test_closing_while_a_prompt_waits_for_the_model_leaves_it_interrupted(
     loading: Window, engine: ScriptedEngine
 ) -> None:

@@ -224,6 +224,17 @@ def test_an_edited_reply_is_written_on(window: Window, engine: ScriptedEngine) -
     assert whole.drafting.last_part  # the figures are of what the model wrote
 
 
+def test_editing_stops_the_reply_that_is_being_written(window: Window, engine: ScriptedEngine) -> None:
+    own = window.ask("Hi")
+    pause_midway(window, engine, "More")
+    window.edit_message(own.id, "Good day!")
+    engine.gate.open()
+    window.wait_until(lambda: not window.writing)
+    assert window.texts == ["Hi", "Good day!"]
+    window.chat.show_alternative(window.last.id, -1)
+    assert window.texts == ["Hi", "Hello, you!", "More", "Hello,"]
+
+
 def test_a_deleted_message_comes_back_with_undo(window: Window) -> None:
     own = window.ask("Hi")
     window.ask("More")
