@@ -330,6 +330,10 @@ def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk,
             assert not sheet.buttons[-1].isEnabled()
         press_key(sheet, "Esc")
         qtbot.waitUntil(lambda sheet=sheet: not isValid(sheet))
+    cancelled = place(desk)
+    press_key(cancelled, "Esc")
+    end_threads()
+    qtbot.waitUntil(lambda: not isValid(cancelled))
 
 
 def test_nothing_opens_after_quitting(qtbot: QtBot, desk: Desk) -> None:

@@ -28,7 +28,7 @@ def drop_files(window: MainWindow, *paths: Path) -> None:
 
 
 @pytest.mark.slow
-def test_files_are_dropped_chosen_and_pasted(
+def test_files_are_dropped_chosen_pasted_and_refused_below_the_field(
     qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path, tmp_path: Path
 ) -> None:
     chat.start()
@@ -46,6 +46,11 @@ def test_files_are_dropped_chosen_and_pasted(
     press_key(composer.field, "Ctrl+V")
     wait_for_chips(qtbot, window, 4)
     assert composer.text == ""
+    refused = ("a.zip", "b.zip")
+    for name in refused:
+        (tmp_path / name).write_bytes(b"PK\3\4")
+    drop_files(window, *(tmp_path / name for name in refused))
+    qtbot.waitUntil(lambda: all(name in composer.note.text() for name in refused))
     QGuiApplication.clipboard().setText("Hello")
     press_key(composer.field, "Ctrl+V")
     assert composer.text == "Hello"

@@ -42,12 +42,13 @@ def test_macs_are_a_part_of_remote_except_on_a_mac(models_window: ModelsWindow) 
         assert [places.tabText(index) for index in range(places.count())] == ["Computers", "Macs"]
 
 
-def test_everything_is_reached_by_tab(models_window: ModelsWindow) -> None:
+def test_everything_is_reached_by_tab_and_has_a_name(models_window: ModelsWindow) -> None:
     window = models_window
     for page in (window.installed, window.discover, window.downloads, window.drafters, window.remote, window.macs):
         window.show_page(page)
         buttons = [each for each in page.findChildren(QAbstractButton) if not isinstance(each.parent(), QLineEdit)]
         wanted = {each for each in buttons if each.isVisible() and each.isEnabled()}
+        assert all(each.accessibleName() or each.text() for each in wanted)
         reached: set[QObject] = set()
         part: QWidget = page
         while (part := part.nextInFocusChain()) is not page:
