@@ -185,6 +185,7 @@ def test_replies_are_lines_of_json(tmp_path: Path) -> None:
         ("Plain text\n", "Line 1 of .* is damaged: it is not JSON"),
         ('{"reply": "x"}\n{"prompt": "x"}\n', "Line 2 of .* has no reply"),
         ('{"reply": " "}\n', "Line 1 of .* has no reply"),
+        ("[]\n", "Line 1 of .* has no reply"),
         ('{"reply": "\\ud83d"}\n', "Line 1 of .* has half a character"),
     ],
 )

@@ -64,6 +64,7 @@ def test_models_of_all_places_are_listed_with_their_figures(small_model: Path, h
     assert (model.repository, model.revision) == ("some-org/small-4bit", "main")
     assert model.tokens == found["mine"].tokens != ""
     assert not model.states_mtp
+    assert model.has_template
     names = [model.name for model in installed_models()]
     assert names == ["converted-12345678", "some-org/small-4bit", "mlx-community/Small", "older/Small"]
 

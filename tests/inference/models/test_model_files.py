@@ -156,7 +156,9 @@ def test_no_weights_and_no_tokenizer(folder: Path) -> None:
     [
         {"quantization": {"bits": 7, "group_size": 32}},
         {"quantization": {"bits": 4, "group_size": 32, "mode": "magic"}},
+        {"quantization": "four"},
         {"quantization": {"bits": [4], "group_size": "many"}},
+        {"quantization": None, "quantization_config": "awq"},
         {"quantization": None, "quantization_config": {"quant_method": "magic"}},
         {"quantization": None, "quantization_config": {"bits": 4, "group_size": 32}},
         {"quantization": None, "quantization_config": {"quant_method": None, "load_in_4bit": True}},

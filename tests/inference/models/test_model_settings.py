@@ -256,6 +256,7 @@ def test_nonsense_is_named_and_not_followed(tmp_path: Path, name: str, value: ob
     ("name", "value", "suppressed", "stop", "named"),
     [
         ("suppress_tokens", [5, 7], {5, 7}, (), False),
+        ("suppress_tokens", 0, {0}, (), False),
         ("suppress_tokens", [-1, 10**30], {-1, 10**30}, (), False),
         ("bad_words_ids", [[2], [5]], {5}, (), False),
         ("bad_words_ids", [[5], [7, 8]], {5}, (), True),

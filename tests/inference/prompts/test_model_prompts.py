@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -215,6 +216,17 @@ def test_an_answer_with_a_shape_is_counted_without_its_thought(
 def test_far_more_than_the_context_is_not_counted_to_the_end(small_model: Path) -> None:
     with pytest.raises(PromptTooLongError):
         prompts_of(small_model).count((user("word " * 100_000),), 16)
+
+
+@pytest.mark.slow  # it starts another child
+def test_threads_take_turns_also_where_the_child_was_ended(small_model: Path, process: TokenizerProcess) -> None:
+    prompts = prompts_of(small_model)
+    chat = (user("Hello"),)
+    expected = prompts.count(chat, 512)
+    process.child.close()  # as a request that takes too long has it
+    with ThreadPoolExecutor(4) as threads:
+        counts = threads.map(lambda _: prompts.count(chat, 512), range(4))
+    assert [*counts] == [expected] * 4
 
 
 ROWS = 265  # of the small model

@@ -3,8 +3,10 @@
 Code that comes with a model is never run, nor asked about.
 """
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
+import rdchat
 from rdchat.errors import ModelError
 from rdchat.inference.prompts.model_prompts import read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import (
@@ -204,6 +207,7 @@ from transformers import PreTrainedTokenizerFast
 class EvilTokenizer(PreTrainedTokenizerFast):
     pass
 """
+READS = re.compile(r"[\w.]+\.(from_pretrained|get_class_from_\w+)\(|mlx_lm\w*\.load\w*\(")
 
 
 def evil(model: Path, place: Path, code: str = "evil.EvilTokenizer") -> Path:
@@ -260,6 +264,19 @@ def test_transformers_sees_no_code_and_no_word_of_it(small_model: Path, tmp_path
         assert not list(view.glob("*.py"))
         assert "auto_map" not in json.loads((view / "tokenizer_config.json").read_text())
         assert set(json.loads((view / "config.json").read_text())) <= {"model_type", "tokenizer_class"}
+
+
+@pytest.mark.slow
+def test_every_call_into_transformers_and_mlx_lm_says_that_no_code_is_trusted() -> None:
+    found = set()
+    for path in Path(rdchat.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            call = ast.unparse(node) if isinstance(node, ast.Call) else ""
+            if READS.match(call):
+                found.add(path.name)
+                assert "NO_CODE" in call or "trust_remote_code=False" in call, (path.name, call)
+    assert found == {"loading.py", "model_prompts.py", "tokenizers_child.py"}
+    assert NO_CODE["trust_remote_code"] is False
 
 
 @pytest.mark.slow

@@ -137,6 +137,14 @@ def test_no_text_of_a_chat_is_lost_by_its_template(
     _check(prompts, tokenizer, messages)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("prompts", TEMPLATES.values(), indirect=True, ids=TEMPLATES)
+@settings(max_examples=60)
+@given(messages=some.lists(_MESSAGE, min_size=1, max_size=8))
+def test_no_text_of_many_chats_is_lost(prompts: ModelPrompts, tokenizer: Any, messages: list[ChatMessage]) -> None:
+    _check(prompts, tokenizer, messages)
+
+
 @pytest.mark.parametrize("prompts", share(TEMPLATES.values()), indirect=True, ids=TEMPLATES)
 @settings(max_examples=8)
 @given(
