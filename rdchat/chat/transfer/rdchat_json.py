@@ -159,7 +159,8 @@ def read(data: Any) -> FullChat:
     with chat.skip_damaged("folder"):
         names += [string(each, "Its folder") for each in items(fields.get("folder"), "Its folder")]
     traces: dict[int, bytes] = {}
-    # For each message of the file, the index of the message that it became, or else of the one above it.
+    # For each message of the file, the index of the message that it became. If reading stops before that, its entry
+    # keeps what was set before: the index of the message above it, or of the last one.
     ids: list[int | None] = []
     for each in items(fields.get("messages"), "Its list of messages"):
         last = len(chat.messages) - 1 if chat.messages else None
@@ -202,7 +203,10 @@ def _conversation(chat: ForeignChat, fields: Json) -> Conversation:
 
 
 def _above(chat: ForeignChat, data: Json, ids: list[int | None], last: int | None) -> int | None:
-    """Return the index of the message above one: that of its parent, or of the last message if that is damaged."""
+    """Return the index of the message above one: that of its parent, or of the last message if that is damaged.
+
+    The message's own entry in `ids` is the last one: a parent comes before it in the file.
+    """
     parent = data.get("parent", "")
     if type(parent) is int and 0 <= parent < len(ids) - 1:
         return ids[parent]

@@ -148,6 +148,7 @@ class DownloadProcess:
                 "download", arguments, read=_READ, on_progress=job.report_progress, on_end=job.set_outcome
             )
             if request is not None:
+                # In place of the callback of `start_download`: from here on the process ends what is cancelled.
                 job.when_cancelled(request.cancel)
 
     def _submit(self, do: str, arguments: dict[str, Any], **callbacks: Callable[[Any], Any]) -> Job[Any] | None:

@@ -139,6 +139,7 @@ class ReplyMatcher:
         old_count = len(nodes)
         added = self._add_forced(nodes, limit, trees=trees)
         mask_of_all = mask_of(np.stack([node.mask for node in nodes]), self._size)
+        # Fewer nodes also where a chain gave way to a forced one of which no token was allowed.
         if not added and old_count == len(nodes) == len(tree):
             return draft, mask_of_all
         allowed = PrefixTree.from_tokens([node.token for node in nodes], [node.parent for node in nodes])
@@ -245,7 +246,7 @@ class ThoughtLimit:
 
     Args:
         model: The target.
-        limit: The most tokens of thoughts, without markers.
+        limit: The most tokens of thoughts; those of an end marker count where the model writes it itself.
         closing: The marker that ends the thought which the prompt opens; empty if it opens none.
         begun: Tokens of the reply's beginning that are part of the prompt.
         within: Other rules, for what is not forced; they are after `begun` already.

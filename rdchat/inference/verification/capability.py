@@ -160,7 +160,8 @@ class _Trial:
         has_state: Whether the model has recurrent or convolutional state.
         has_positions: Whether the hooks give positions.
         has_controls: Whether controls are tried too; once is enough, as they show what the check can tell.
-        commits: Whether a part of a chain can be committed; known after `try_chain`.
+        commits: Whether a part of a round can be committed. The cache says it in `try_chain`, and `try_tree` only
+            runs where it is so; `_judge` withdraws it where the committed rows were wrong.
     """
 
     def __init__(self, network: nn.Module, hooks: ModelHooks, vocabulary_size: int, number: int, shape: int) -> None:
@@ -294,8 +295,10 @@ def _judge(trial: _Trial) -> Capability:
     if trial.commits and trial.has_state and not median_error(errors["commit"]) <= errors.limit:
         trial.commits = False
         reason = f"{_STATE} (off by {median_error(errors['commit']):.2g})"
-    if trial.commits and not (reason := _problem_of_tree(trial)):
-        return Capability(DraftKind.TREE)
+    if trial.commits:
+        reason = _problem_of_tree(trial)
+        if not reason:
+            return Capability(DraftKind.TREE)
     trial.try_stock()
     error = median_error(errors["chain"])
     # Rounding is so large that it hides the effect of a wrong prefix.

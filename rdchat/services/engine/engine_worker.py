@@ -115,7 +115,7 @@ class EngineWorker(QObject):
 
     @Slot()
     def work(self) -> None:
-        """Carry out the next request; its last event ends it, unless it is a load that was cancelled."""
+        """Carry out the next request; its last event ends it; one that was cancelled may have none (`_stopped`)."""
         # Each request calls this once. The inbox is empty if a reply has paused for a request (`_let_others_go_first`).
         if not self._inbox:
             return
@@ -289,7 +289,7 @@ def _last_of_direct(request: EngineRequest, last: EngineEvent | None) -> EngineE
 
 
 def _stopped(request: EngineRequest) -> ReplyEnd | BenchEnd | None:
-    """Return the last event of a request that was cancelled before it began; a load has none."""
+    """Return the last event of a request that was cancelled before it began; only replies and benchmarks have one."""
     match request.command:
         case WriteReply(request_id=request_id) | GenerationRequest(request_id=request_id):
             return ReplyEnd(request_id, "", (), "", FinishReason.CANCELLED, Statistics())
