@@ -89,8 +89,8 @@ class Rounds:
         draft, mask = self._draft(drafter)
         checked = self._verify(draft, mask, drafter)
         if not checked.path and len(checked.tree) > 1:
-            # A drafted token can spoil the rows before it: zero times a number that is not finite is none. The next draft,
-            # if it was queued already, is used only if the reply goes on as it assumes.
+            # A drafted token can spoil the rows before it: zero times a number that is not finite is none. A next draft
+            # that was queued already is used only if the reply goes on as it assumes.
             self._verifier.rollback()
             root = Draft(PackedTree.chain(draft.tree.tokens[:1]))
             checked = self._verify(root, None if mask is None else mask[:1], drafter)
