@@ -114,11 +114,13 @@ def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, node
     assert len(pool.tokens) == 1 + 4 * 2 * width, "beside each beam a runner-up may be kept"
 
 
-@pytest.mark.parametrize("name", ["llama", "kimi_linear"])
-def test_one_beam_is_a_chain_where_a_runner_up_costs_more_than_a_row(name: str) -> None:
+@pytest.mark.parametrize(("name", "width"), [("llama", 1), ("llama", 4), ("kimi_linear", 1)])
+def test_a_draft_is_a_chain_where_chains_are_verified_or_a_runner_up_costs_more_than_a_row(
+    name: str, width: int
+) -> None:
     model = fakes.chains_only(fakes.shared_llama()) if name == "llama" else fakes.shared_family(name)
-    drafter = drafter_of(model, "fedcba", BeamShape(1, 5))
-    drafter.take_settings(DraftSettings(Mode.DRAFTER, beam_width=1, lookup_branch=False))
+    drafter = drafter_of(model, "fedcba", BeamShape(width, 5))
+    drafter.take_settings(DraftSettings(Mode.DRAFTER, beam_width=width, lookup_branch=False))
     assert drafter.propose(7, 20).tree.ancestors is None
 
 
