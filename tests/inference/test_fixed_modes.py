@@ -33,7 +33,8 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def session_with(calls: dict[int, float]) -> ChatSession:
-    session = ChatSession(tiny_llama())
+    """Return a session with a target whose calls were measured to cost this; windows end within its padded calls."""
+    session = ChatSession(tiny_llama(sliding_window=8))
     session.drafters.auto.look_up_costs()
     measured = {(rows, 128): ms for rows, ms in calls.items()}
     session.drafters.auto.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **measured})
@@ -41,7 +42,7 @@ def session_with(calls: dict[int, float]) -> ChatSession:
 
 
 def reply(session: ChatSession, settings: DraftSettings) -> ReplyEnd:
-    end = reply_end(session.generate(replace(ask("abcabcabcabc", temperature=0, max_tokens=30), draft=settings)))
+    end = reply_end(session.generate(replace(ask("abcabcabcabc", temperature=0.7, max_tokens=30), draft=settings)))
     assert end.mode is settings.mode
     return end
 

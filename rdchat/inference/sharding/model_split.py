@@ -110,9 +110,10 @@ def _indivisible(make: Callable[[], nn.Module], ranks: int) -> str:
     after = _counts(network)
     for key, count in before.items():
         left = after.get(key, count)
-        adds_up = left == count or count % ranks == 0
-        is_copied = left == 1 and ranks % count == 0
-        if not adds_up and not is_copied:
+        if left == count or count % ranks == 0:
+            continue
+        # Unless each rank has a copy of one head, the ranks' counts do not add up.
+        if left != 1 or ranks % count:
             what = "key-value heads" if "kv" in key[1] or "key_value" in key[1] else "heads"
             return f"its layers have {count} {what}"
     return ""

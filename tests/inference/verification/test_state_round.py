@@ -233,6 +233,11 @@ def counted_kernels() -> Iterator[None]:
 ALONG_PATHS = {name for name in HYBRIDS if name.startswith(("qwen", "kimi", "olmo", "bailing"))}
 
 
+# The most launches for each layer that calls with a chain and with a tree add, by the beginning of a family's name.
+MOST = {"lfm2": (0, 14), "qwen": (0, 32), "olmo": (0, 34), "kimi": (0, 23), "bailing": (0, 23)}
+MOST_OF_MAMBA_2 = (-18, -4)
+
+
 def added_launches(name: str, tree: PackedTree, path: list[int]) -> tuple[float, float]:
     """Return the launches that a round adds to a layer's call, and those of its commit."""
     network = network_of(*HYBRIDS[name])
@@ -252,7 +257,7 @@ def added_launches(name: str, tree: PackedTree, path: list[int]) -> tuple[float,
 @pytest.mark.parametrize("name", share(HYBRIDS, 3))
 @pytest.mark.skipif("config.getoption('round_by_rows')", reason="on that device a product is many operations")
 def test_rounds_add_few_launches(name: str) -> None:
-    """A chain adds none to the call, and none to its commit where all of it is accepted.
+    """A chain adds none to the call, and none to its commit where all of it is accepted; Mamba-2 saves some.
 
     A tree's indices, made once for all layers, are counted; the copy of the state for each path, which mlx-lm's kernel
     makes on Metal, is not. Calls of Mamba-2 compute no state, so a whole chain is computed again too.
@@ -261,8 +266,9 @@ def test_rounds_add_few_launches(name: str) -> None:
         chain, commit = added_launches(name, PackedTree.pack(CHAIN), [0, 1, 2])
         tree, commit_of_tree = added_launches(name, PackedTree.pack(TREE), [0, 1, 4])
         _, commit_of_all = added_launches(name, PackedTree.pack(CHAIN), [0, 1, 2, 3, 4])
-    assert chain <= 0
-    assert tree <= 34
+    most = next((most for family, most in MOST.items() if name.startswith(family)), MOST_OF_MAMBA_2)
+    assert chain <= most[0]
+    assert tree <= most[1]
     assert max(commit, commit_of_tree) <= 5
     assert name not in ALONG_PATHS or commit_of_all == 0
 
