@@ -210,6 +210,7 @@ class ImageWindow(SideWindow):
         self._pictures = [picture]
         self._index = 0
         self._seen_size = seen_size
+        # The size at which the model sees it, as the end of the line below the image; empty until that is known.
         self._seen = ""
         # Whether all of its pixels were asked for.
         self._has_all_pixels = False
