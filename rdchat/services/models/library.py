@@ -147,9 +147,9 @@ class Library(ModelService):
         return None if heads is None else (model, heads, self._sources.calls(model.path) or {})
 
     def _on_heads(self) -> None:
-        """Emit the heads, without those that the loaded model turned out not to take; nothing where none were found yet.
+        """Emit the heads, without those that the loaded model turned out not to take.
 
-        That is so where the first search failed: its end is a change too.
+        Nothing is emitted without a result: where the first search failed, its end is a change too.
         """
         if not self._heads.results:
             return
@@ -159,10 +159,11 @@ class Library(ModelService):
 
     def advice(self, model: ModelCard, heads: Sequence[ModelCard], published: Sequence[HubModel] | None) -> DraftAdvice:
         """Return what would make a model faster, after `drafters_listed` for it; see `draft_advice`."""
-        used = self.settings.draft_model or self.settings.drafter if self.is_loaded(model) else None
+        loaded = self.is_loaded(model)
+        used = self.settings.draft_model or self.settings.drafter if loaded else None
         smaller = draft_models(model, self.models)
         advice = draft_advice(model, self._heads.results[2], heads, smaller, published, used=used)
-        if advice.action is DraftAction.USE and not self.is_loaded(model):
+        if advice.action is DraftAction.USE and not loaded:
             return replace(advice, text=f"{advice.text} Load the model to use it.", action=DraftAction.NONE)
         return advice
 

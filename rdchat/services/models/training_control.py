@@ -258,7 +258,7 @@ class TrainingControl(QObject):
         self.problem = ""
         self.hint = ""
         self.data_bytes = 0
-        # Whether the process waits between two steps, as a reply is being written.
+        # Whether the process is to wait between two steps, as a reply is being written; also for one that starts later.
         self._held = False
         self._side.do(read_training, self._on_read)
 
