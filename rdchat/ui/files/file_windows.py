@@ -311,7 +311,7 @@ class ImageWindow(SideWindow):
         At first it is read no larger than the screen. A zoom may need more pixels than that copy has.
         """
         picture = self.picture
-        # The columns of pixels that are visible at this zoom: never more than the image has.
+        # The screen pixels that its whole width takes at this zoom; at most its own.
         needed = picture.size.width() * min(zoom * self.devicePixelRatioF(), 1.0)
         if 0 < self.view.image.width() < needed and not self._has_all_pixels:
             self._has_all_pixels = True
