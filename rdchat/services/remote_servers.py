@@ -82,6 +82,7 @@ class RemoteServers(QObject):
     def _on_added(
         self, server: RemoteServer, then: Callable[[RdchatError | None], object], problem: RdchatError | None
     ) -> None:
+        """Store a server that has answered; `problem` is why it cannot be added, None if it can."""
         if problem is None:
             self._settings.change_values(remote_servers=(*self._settings.values.remote_servers, server))
             self.changed.emit()

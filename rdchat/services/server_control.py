@@ -172,8 +172,9 @@ class ServerControl(QObject):
         self._work = BackgroundWork("server control", self)
         self._main = MainThread(self)
         self._engine = SharedEngine(slot, tuple, self._draft)
-        # Changed on the control's thread alone.
+        # Changed on the control's thread alone; None before the server listens, and once it is stopped.
         self._server: Server | None = None
+        # The fields of its settings at the last start; other ones in the settings start it again.
         self._started_with: dict[str, Any] = {}
         self._key = ""
         self.on = False

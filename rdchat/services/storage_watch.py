@@ -22,7 +22,7 @@ class StorageWatch(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        # Their number since the last write that worked.
+        # The number of failures since the last write that worked.
         self._failures = 0
 
     def report(self, error: StorageError) -> None:

@@ -43,7 +43,7 @@ class Transfers:
         self._process = TransferProcess(_IDLE_S)
         self._main = MainThread()
         self._job: Job[Any] | None = None
-        # Whether a backup is unpacked that `restore_backup` may take.
+        # Whether a backup is unpacked: from the end of `prepare_restore` to `restore_backup` or `forget_restore`.
         self._prepared = False
 
     @property
@@ -157,6 +157,7 @@ class Transfers:
             nonlocal restored
             decide(folder)
             try:
+                # It returns None if nothing was decided; `restored` then stays empty.
                 restored = carry_out(folder, self._store.path, self._settings) or restored
             except StorageError:
                 withdraw(folder, self._store.path)

@@ -151,6 +151,7 @@ class Connection:
             SessionEndedError: If the server has ended the session, or it is being renewed.
             RdchatError: If the server refuses, ends, or takes too long.
         """
+        # The caller then renews the session, which waits for the renewal under way, and calls again.
         if self._renewing.locked():
             raise SessionEndedError(self._server.name, self._session)
         # Each call begins with the whole allowance.
@@ -232,7 +233,8 @@ class Connection:
             refusal: What the HTTP status says; None without an HTTP error.
         """
         text = error_text(details.message, details.data)
-        # The SDK quotes an answer that it cannot parse, so its text is not shown.
+        # The SDK quotes an answer that it cannot parse, so its text is not shown, except where it only quotes our own
+        # words for an answer over the limit.
         is_quoted = details.code == types.PARSE_ERROR and text.startswith("Failed to parse ")
         if not text or (is_quoted and self.too_long not in text):
             return ValueError("not valid")
@@ -321,6 +323,7 @@ class Connection:
             self._report_log()
             if self.program is not None:
                 self.program.check_processes()
+            # Before the first session the list is not known yet, so there is nothing to read again.
             if self._list_changed and self._session > 0:
                 self._list_changed = False
                 try:

@@ -230,7 +230,7 @@ class Program(AbstractAsyncContextManager[Any]):
                 if (b'"result"' in line or b'"error"' in line) and (result := _ANSWER_ID.search(line)):
                     text = connection.too_long if is_long else ""
                     self._messages.append(error_answer(int(result[1] or result[2]), text))
-        # Without effect if it has ended for another reason: the first one counts.
+        # The loop ends after too much garbage, or a failure. After a failure this does nothing: the first counts.
         connection.end_with("sent lines that are not messages, so it was ended.")
         raise StopAsyncIteration
 

@@ -46,6 +46,7 @@ class RunningServers:
         self._guard = guard
         # `Connection` or `BuiltInServer`, by the server's name.
         self._running: dict[str, Any] = {}
+        # Reads PATH of the login shell, or has read it; None before it was first asked for.
         self._path: asyncio.Task[str] | None = None
 
     async def login_path(self, _job: Job[Any]) -> str:

@@ -43,11 +43,11 @@ class TimeLedger(QObject):
         # Number of ended replies.
         self._ended = 0
         self.was_reset = False
-        # Whether the reply under way began with times of the other kind.
+        # Whether the reply under way began with times of the other kind: set when the kind changes, cleared at its end.
         self._mixed = False
         # Tokens a second, by mode and by whether times were exact.
         self._rates: dict[tuple[Mode | None, bool], float] = {}
-        # That of the last reply.
+        # The mode of the last reply that was measured; None where its remote server did not say it.
         self._mode: Mode | None = Mode.OFF
         self.plain_pace: float | None = None
         drafting.exact_times_changed.connect(self._begin_other_kind)
@@ -109,6 +109,7 @@ class TimeLedger(QObject):
             self._mode = drafting.mode
             self._rates[drafting.mode, self._drafting.exact_times] = statistics.decode_tps
             self.plain_pace = statistics.plain_tps or statistics.decode_tps
+        # Both count the reply under way too, as long as `_running` is not empty.
         self._ended = self.replies
         self._before = self.entries
         self._running = ()

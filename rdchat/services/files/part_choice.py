@@ -29,7 +29,7 @@ from rdchat.wording import counted
 
 # Share of the room that a part fills; the rest is for what comes later in the chat.
 _FILLED = 0.75
-# `fitting_beginning` ends when its part is this near to the longest that fits: a hundredth of it.
+# `fitting_beginning` ends when its part differs from the longest that fits by less than one part in so many.
 _NEAR = 100
 # Sizes that it tries by estimates, before it halves what is left.
 _LIKELY_TRIES = 6
@@ -198,7 +198,7 @@ class PartChoice:
         tokens: Tokens of the complete file; None if unknown.
         room: Tokens that its part may have; None without a model.
         count: Counts tokens of messages, on any thread.
-        is_exact: Whether it does not estimate them.
+        is_exact: Whether that is the model's own count; for a remote server's model it is an estimate.
     """
 
     def __init__(

@@ -245,6 +245,7 @@ class PendingFiles(QObject):
         """
         while self._changes:
             file = self._changes.pop()
+            # A file that was removed: it comes back.
             if file.id not in self._files:
                 if len(self.files) >= MAX_FILES:
                     self.refused.emit(_TOO_MANY)
@@ -253,6 +254,7 @@ class PendingFiles(QObject):
                 self.put_back([file])
                 self._count(file)
                 return ""
+            # A text that was pasted: the caller puts it into the field.
             text = file.read.parts[0] if file.read else ""
             if 0 < len(text) <= max_text:
                 self._drop([file])
@@ -357,7 +359,10 @@ class PendingFiles(QObject):
         self.changed.emit()
 
     def begin_anew(self) -> None:
-        """Keep only the open chat's files, or if it has none those of the new chat: the store was replaced."""
+        """Keep only the open chat's files, or if it has none those of the new chat: the store was replaced.
+
+        They become files of a new chat, as the ids of chats are those of another store.
+        """
         remaining = self.files or [file for file in self._files.values() if file.chat is None]
         self._drop([file for file in self._files.values() if file not in remaining])
         for file in remaining:

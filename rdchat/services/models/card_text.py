@@ -71,6 +71,7 @@ def _plain_prose(prose: str) -> str:
     prose = _without(prose, "<!--", "-->")
     for name in _HIDDEN:
         prose = _without(prose, f"<{name}", f"</{name}>")
+    # Tags are replaced line by line, so each must be on one line.
     prose = _LONG_TAG.sub(lambda tag: tag[0].replace("\n", " "), prose)
     lines = [_plain_line(line) for line in prose.split("\n")]
     return _EMPTY_LINK.sub("", "\n".join(lines))

@@ -100,6 +100,7 @@ class Downloads(QObject):
         self._resume(self._current_id(download))
 
     def _resume(self, download: str) -> None:
+        """Begin or resume the download with this id, of a pair just this one, unless it runs already."""
         before = self._listed[download]
         if before.state.has_ended:
             waiting = before.at(DownloadState.WAITING)
@@ -209,7 +210,10 @@ class Downloads(QObject):
         self._work.finish_work()
 
     def _take(self, download: Download) -> None:
-        """Take a record from the process; begin the drafter's download when its model's has finished."""
+        """Take a record from the process; begin the drafter's download when its model's has finished.
+
+        A download that was taken off the list meanwhile is ignored.
+        """
         before = self._listed.get(download.id)
         if before is None:
             return
@@ -306,7 +310,8 @@ class HubAccount(ModelService):
         def end(result: _TokenFacts) -> None:
             token, name = result
             source = token.source if token else None
-            # A known name stays while the token comes from the same place, and the hub was not asked again.
+            # `name` is None where the hub was not asked. A known name stays then, as long as the token comes from the
+            # same place.
             if name is not None or source is not self.source:
                 self.name = name or ""
             self.source = source

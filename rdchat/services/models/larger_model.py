@@ -56,6 +56,7 @@ def best_here(cards: Iterable[ModelCard], machine: Machine, above: int = 0) -> M
         above: The model must have clearly more weights than this.
     """
     best: ModelCard | None = None
+    # Steps of `_SAME_SIZE`, then bytes. A model must have at least one step more than `above`.
     best_rank = (above // _SAME_SIZE + 1, 0)
     for card in cards:
         answers = card.model and card.can_be_loaded and card.has_template and not _NO_CHAT.search(card.name)
@@ -101,7 +102,7 @@ class LargerModel(QObject):
         self._settings = controller.settings
         self._memory = memory
         self.offered: ModelCard | Suggestion | None = None
-        # The name of the offered model, once it is downloaded.
+        # The name of the offered model from the end of its download until it is loaded.
         self._downloaded = ""
         self._search = FolderSearch(lambda chosen: tuple(sources.models(chosen)), self)
         self._search.changed.connect(self._decide)
@@ -162,7 +163,10 @@ class LargerModel(QObject):
             self._load_downloaded()
 
     def _load_downloaded(self) -> None:
-        """Load the downloaded model, but not during a reply: loading would end it."""
+        """Load the downloaded model, but not during a reply: loading would end it; its end calls this again.
+
+        Once the person has chosen another model, nothing is offered any more, and the download is only kept.
+        """
         if self._downloaded and self.offered is not None and not self._slot.engine.writing:
             self._slot.load_model(self._downloaded)
             self._downloaded = ""

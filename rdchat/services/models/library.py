@@ -118,7 +118,7 @@ class Library(ModelService):
         return info is not None and model.can_be_loaded and info.path == model.path
 
     def is_loading(self, model: ModelCard) -> bool:
-        """Return whether a model is being loaded."""
+        """Return whether a model is being loaded. The default model has no name: "" in a card, None in the slot."""
         return self._slot.loading and model.can_be_loaded and self._slot.chosen == (model.model or None)
 
     def is_in_use(self, model: ModelCard) -> bool:
@@ -137,7 +137,7 @@ class Library(ModelService):
 
         For the model that was matched last it is emitted at once, and again if other heads are found now.
         """
-        if self._heads.results and self._heads.results[0] == model:
+        if self._heads.results[:1] == (model,):
             self._on_heads()
         self._heads.search_folders(model)
 
@@ -147,17 +147,23 @@ class Library(ModelService):
         return None if heads is None else (model, heads, self._sources.calls(model.path) or {})
 
     def _on_heads(self) -> None:
-        """Emit the heads, without those that the loaded model turned out not to take."""
+        """Emit the heads, without those that the loaded model turned out not to take.
+
+        Nothing is emitted without a result: where the first search failed, its end is a change too.
+        """
+        if not self._heads.results:
+            return
         model, heads, _ = self._heads.results
         unfit = {each.model for each in self._drafting.drafters if each.problem} if self.is_loaded(model) else set()
         self.drafters_listed.emit(model, tuple(head for head in heads if head.model not in unfit))
 
     def advice(self, model: ModelCard, heads: Sequence[ModelCard], published: Sequence[HubModel] | None) -> DraftAdvice:
         """Return what would make a model faster, after `drafters_listed` for it; see `draft_advice`."""
-        used = self.settings.draft_model or self.settings.drafter if self.is_loaded(model) else None
+        loaded = self.is_loaded(model)
+        used = self.settings.draft_model or self.settings.drafter if loaded else None
         smaller = draft_models(model, self.models)
         advice = draft_advice(model, self._heads.results[2], heads, smaller, published, used=used)
-        if advice.action is DraftAction.USE and not self.is_loaded(model):
+        if advice.action is DraftAction.USE and not loaded:
             return replace(advice, text=f"{advice.text} Load the model to use it.", action=DraftAction.NONE)
         return advice
 
@@ -188,10 +194,8 @@ class Library(ModelService):
 
     def choose_model(self, model: ModelCard | None) -> None:
         """Show the drafters of another model; None shows the loaded one's."""
-        self._other = None
-        if model is not None and not self._is_loaded_by_name(model):
-            self._other = model
-            self._look_for_chosen()
+        self._other = None if model is None or self._is_loaded_by_name(model) else model
+        self._look_for_chosen()
         self.drafters_changed.emit()
 
     def load_chosen(self) -> None:
@@ -255,7 +259,8 @@ class Library(ModelService):
     def use(self, drafter: str, *, is_model: bool = False) -> None:
         """Make the loaded model draft with a drafter head, or with a smaller model."""
         settings = self._settings_with(drafter, is_model)
-        # A mode that always drafts so stays; any other becomes the automatic one, which uses it where that is faster.
+        # `settings` has the mode that always uses this kind of drafter; if that is the present mode, it stays, and any
+        # other becomes the automatic one, which uses the drafter where that is faster.
         mode = settings.mode if settings.mode is self.settings.mode else Mode.AUTO
         self._drafting.change(replace(settings, mode=mode))
 

@@ -19,7 +19,8 @@ class Macs(QObject):
     """Adds, checks and removes Macs, and says which models fit them together.
 
     Attributes:
-        facts: What the last check of a Mac found, by its name; `problem` is why it cannot be used.
+        facts: What the last check of a Mac found, by its name. Of one that can be used, `versions`, `limit_bytes` and
+            others (see `checked`); of any other only `problem`: why not, or that it is being checked.
     """
 
     changed = Signal()

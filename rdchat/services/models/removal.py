@@ -55,6 +55,7 @@ class Removal(ModelService):
 
 def move_to_trash(folder: Path) -> Path | None:
     """Move a folder to the Trash of its disk, and return its path there, None if unknown; see `MoveToTrash`."""
+    # A `QFile` that was moved has its new path as name. Where Qt does not know it, the name is empty or the old one.
     file = QFile(str(folder))
     if not file.moveToTrash():
         raise OSError(file.errorString())

@@ -258,7 +258,7 @@ class TrainingControl(QObject):
         self.problem = ""
         self.hint = ""
         self.data_bytes = 0
-        # Whether the process waits between two steps, as a reply is being written.
+        # Whether the process is to wait between two steps, as a reply is being written; also for one that starts later.
         self._held = False
         self._side.do(read_training, self._on_read)
 
@@ -366,7 +366,10 @@ class TrainingControl(QObject):
         self.hold(self._held)
 
     def _on_event(self, event: TrainingProgress | TrainingStart) -> None:
-        """Take what the process reports: once what the training takes (`plan`), and then its progress."""
+        """Take what the process reports: the progress of loading the model, what the training takes, its progress.
+
+        What it takes (`plan`) comes once. Until then the state stays `STARTING`.
+        """
         assert self.record is not None
         if isinstance(event, TrainingStart):
             self.plan = event

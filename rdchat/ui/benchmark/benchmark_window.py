@@ -120,7 +120,8 @@ class BenchmarkWindow(SideWindow):
         self._benchmark.piece_written.connect(self.race.show_piece)
         self._benchmark.ended.connect(self._on_ended)
         self._controller.replies.state_changed.connect(self._show_state)
-        self._controller.drafting.changed.connect(self._show_state)  # The form is connected first.
+        # The form is connected first, so the plan that this reads has the modes that can run now.
+        self._controller.drafting.changed.connect(self._show_state)
 
     def open_race(self, prompt: str, tried: DraftSettings | None = None) -> None:
         """Show the window at one prompt, unless a benchmark runs; see `RaceForm.open_with`."""
@@ -156,6 +157,7 @@ class BenchmarkWindow(SideWindow):
             self._benchmark.end_runs()
             then()
 
+        # A benchmark that ends by itself meanwhile answers the question.
         box = ask(self, question, text, answer, stop, leave="Keep Running")
         self._benchmark.ended.connect(box.reject)
 

@@ -160,9 +160,9 @@ class PlanForm(QWidget):
         ask_to_open(self, title, FileMode.ExistingFile, lambda names: self.read_prompts(names[0]), _PROMPT_KINDS)
 
     def _sizes(self, name: str) -> tuple[int, ...]:
-        """Return the numbers of a size; none if no chosen mode uses it.
+        """Return the numbers of a size; none if no chosen mode uses it: `_show_sizes` disables its field then.
 
-        Fields count as enabled by themselves (`isEnabledTo`), also while a run disables the whole form.
+        `isEnabledTo` asks for the field's own state: a run disables the whole form, which changes no plan.
         """
         return _numbers(self.sizes[name], int) if self.sizes[name].isEnabledTo(self) else ()
 

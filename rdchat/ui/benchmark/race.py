@@ -101,7 +101,8 @@ class RaceForm(QWidget):
         if not prompt:
             raise InvalidSettingError("Type a prompt first.")
         draft = self.draft
-        # The engine has answered for the chat's own drafter, not for one that is tried.
+        # The engine has answered for the chat's own drafter, not for one that is tried. The settings of that one are
+        # the data of its item; other items have only a mode.
         problem = "" if draft is self.mode.currentData() else self._controller.drafting.problem(draft.mode)
         if problem:
             raise InvalidSettingError(problem, "Choose another drafting mode.")

@@ -59,6 +59,7 @@ class TableView(QTableWidget):
         self.setAlternatingRowColors(True)
         self.setShowGrid(False)
         self.setTabKeyNavigation(False)
+        # The texts of the columns with names, titles included: while they stay, only figures change.
         self._names: list[list[str]] = []
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)

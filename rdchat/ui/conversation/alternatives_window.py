@@ -169,7 +169,7 @@ class AlternativesWindow(SideWindow):
         self._chat = controller.chat
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._what = "messages" if message.role is Role.USER else "replies"
-        # The message and its alternatives.
+        # The message and its alternatives, oldest first.
         self._all = self._chat.alternatives(message.id)
         ids = [each.id for each in self._all]
         right = max(1, ids.index(message.id)) if message.id in ids else 0
@@ -225,10 +225,13 @@ class AlternativesWindow(SideWindow):
             self._show()
 
     def _show(self) -> None:
-        """Show the alternatives of the panes; `_mark` follows once their texts are drawn."""
+        """Show the alternatives of the panes.
+
+        Each pane that has drawn its text begins the comparison anew (`_compare`); its end marks the words (`_mark`).
+        """
         self.note.setText("")
         self._comparison.drop_jobs()
-        # For the note below, where no words differ: messages with other files are not the same.
+        # What `_mark` notes below where no words differ: messages with other files are not the same.
         files = {each.files for each in self._all if each.id in self._ids}
         self._same = "are the same" if len(files) == 1 else "have the same words"
         messages = {each.id: each for each in self._all}

@@ -176,7 +176,8 @@ class ComposerField(PromptField):
         is_long = len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES
         if not is_long or not self.attach_text(text.replace("\r\n", "\n")):
             return False
-        # Undo comes back to this state: Qt does not merge what is typed next with what was typed before it.
+        # In an unmodified field, Undo takes the text back (see `FileAttacher.share_undo`). Undoing what is typed from
+        # now on comes back to this state: Qt does not merge that with what was typed before.
         self.document().setModified(False)
         undo = " Undo makes it text again." if len(text) <= MAX_TEXT else ""
         self.noted.emit(f"The long text is attached as a file.{undo}")
@@ -227,7 +228,7 @@ class Composer(QWidget):
         stop_keys: The keys that stop the reply.
 
     Attributes:
-        sends_later: Whether there is a second button.
+        sends_later: Whether the second button may be shown; in the quick window it may not.
     """
 
     submitted = Signal(str)

@@ -195,7 +195,9 @@ class SightLine(QWidget):
         self._slot = slot
         self._files = files
         self._meter = meter
+        # None until `offer_models`: without it, nothing is offered, as in the quick window.
         self._installed: FolderSearch | None = None
+        # Models that the Models window knows besides.
         self._more: Sequence[ModelCard] = ()
         self._memory: DeviceMemory | None = None
         self.text = small_text(theme, "", "warning")
@@ -275,12 +277,12 @@ class SightLine(QWidget):
         self.fetch.setVisible(info.blind == NO_VISION and not was_fetched and self._installed is not None)
         suggested, fits = self._suggested
         if len(seeing) > 1:
-            text = "Use a Model That Sees"
+            offer = "Use a Model That Sees"
         elif seeing:
-            text = f"Use {_name(seeing[0])}"
+            offer = f"Use {_name(seeing[0])}"
         else:
-            text = f"Get {suggested.name}…" if fits else "Find a Model That Sees…"
-        self.button.setText(button_text(text))
+            offer = f"Get {suggested.name}…" if fits else "Find a Model That Sees…"
+        self.button.setText(button_text(offer))
         if self.isHidden() and self._installed is not None and self._memory is not None:
             # It appears now: look again for installed models, and how much memory there is.
             self._installed.search_folders()

@@ -253,7 +253,7 @@ class FileChip(Chip):
         self.updateGeometry()
 
     def show_picture(self, picture: Picture | None) -> None:
-        """Show the picture of an image in place of the icon."""
+        """Show the picture of an image in place of the icon; a chip's file stays the same, so only the first counts."""
         if picture is not None and self._copy is None:
             self._copy = SmallCopy(picture, self._theme, self)
             margins = self._row.contentsMargins()

@@ -220,7 +220,7 @@ class FileDrops(QObject):
         self._chat_area = window
         self._model_area = window
         self.sign = DropOverlay(theme, window)
-        # What was dragged last, once it was looked at, and the paths that are over the window now.
+        # What was dragged last, once it was looked at, and the paths that are over the window now; none for an image.
         self._seen: Dragged | None = None
         self._over: tuple[str, ...] = ()
         window.setAcceptDrops(True)
@@ -245,13 +245,14 @@ class FileDrops(QObject):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Take drags and drops of the window that have files, or an image that is no file if files are taken.
 
-        What enters is looked at and shown by the overlay. A drop of files is looked at again, and then taken.
+        What enters is looked at and shown by the overlay; a move is only accepted. A drop of files is looked at again,
+        and then taken. A file that another program has only promised has no path yet, and counts as an image.
         """
-        # It is the base class of enter and move events.
+        # The class of drops is also the base class of enter and move events.
         if isinstance(event, QDropEvent):
             paths = tuple(local_files(event.mimeData()))
-            has_promise = has_image(event.mimeData()) or mac_desktop.is_file_promised()
-            is_image = not paths and self._takes_files and has_promise
+            has_data = has_image(event.mimeData()) or mac_desktop.is_file_promised()
+            is_image = not paths and self._takes_files and has_data
             if not paths and not is_image:
                 return False
             event.setDropAction(Qt.DropAction.CopyAction)

@@ -210,6 +210,7 @@ class ImageWindow(SideWindow):
         self._pictures = [picture]
         self._index = 0
         self._seen_size = seen_size
+        # The size at which the model sees it, as the end of the line below the image; empty until that is known.
         self._seen = ""
         # Whether all of its pixels were asked for.
         self._has_all_pixels = False
@@ -310,6 +311,7 @@ class ImageWindow(SideWindow):
         At first it is read no larger than the screen. A zoom may need more pixels than that copy has.
         """
         picture = self.picture
+        # The screen pixels that its whole width takes at this zoom; at most its own.
         needed = picture.size.width() * min(zoom * self.devicePixelRatioF(), 1.0)
         if 0 < self.view.image.width() < needed and not self._has_all_pixels:
             self._has_all_pixels = True

@@ -277,6 +277,7 @@ class ServerSheet(ComputerSheet):
             self.show_status(str(error))
 
     def _on_answer(self, server: RemoteServer, problem: RdchatError | None) -> None:
+        """Show what came of adding a server; ask whether to accept its certificate, if that is the problem."""
         self.take_answer(problem)
         # Only an `UntrustedCertificateError` has one.
         fingerprint = getattr(problem, "fingerprint", "")

@@ -137,7 +137,7 @@ class DetailsPane(QStackedWidget):
         super().__init__()
         self._models = models
         self._model: ModelDetails | ModelCard | None = None
-        # The text of the card that is shown; None before the hub has answered.
+        # The text of the card that is shown; None before the hub has answered, and again for another model.
         self._card: str | None = None
         # The model's page on the hub.
         self._address = ""
@@ -185,9 +185,10 @@ class DetailsPane(QStackedWidget):
         return scroll
 
     def show_installed(self, model: ModelCard) -> None:
-        """Show a model on this machine."""
+        """Show a model on this machine. The caller fills `memory`, and later the drafters and the advice."""
         self._model = model
-        # The line below the name: why it cannot be loaded or does not see; of a sound drafter, what it is.
+        # The line below the name: why it cannot be loaded or does not see; of a sound drafter, what it is. Where it
+        # does not see as a part is missing (`NO_VISION`), a button gets that.
         text = "Finish the download to load this model." if model.is_unfinished else model.problem or model.blind
         if model.is_drafter and not model.problem:
             text = _VISION if model.sees else "This is a drafter. Choose it on the Drafters page."

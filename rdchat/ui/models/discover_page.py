@@ -119,7 +119,7 @@ class DiscoverPage(QWidget):
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
         self._models = models
-        # What the details show or will show; it may not be in the list.
+        # What the details show, or will show once it stays selected for `_PASSING_MS`; it may not be in the list.
         self._chosen: Entry | None = None
         self.bar = SearchBar(theme)
         self.list = ModelList(theme, "Models found")
@@ -201,7 +201,7 @@ class DiscoverPage(QWidget):
             if not visible:
                 self._show_notice()
             if not visible or not self.list.verticalScrollBar().maximum():
-                # The list is not full, so it cannot be scrolled to ask for more.
+                # A list that is not full, or is replaced by a notice, cannot be scrolled to ask for more.
                 self._models.search.more()
         self.list.select(self._chosen.key if self._chosen else "")
         self.again.setVisible(state.trouble is not None and bool(state.results))

@@ -54,7 +54,7 @@ _DOUBTFUL = "{name} does not say that it was published with MTP layers. If it wa
 
 # The page; width in pixels
 _WIDEST = 820
-# States in which there is no training to show.
+# States in which there is no training to show; of one that ends, only files are left.
 _NOT_GOING = {TrainingState.LOOKING, TrainingState.NOTHING, TrainingState.ENDING}
 _MAX_REASONS = 20
 _NONE_HERE = "No drafter for {name} is installed. Search for a published one below, or train one."
@@ -133,6 +133,7 @@ class MissingPartSheet(Sheet):
         self.problem.show_text(str(problem or ""))
         self.page.setVisible(problem is not None and bool(problem.page))
         self.token.setVisible(problem is not None and problem.wants_token)
+        # The field comes with the first answer without a plan, and stays, disabled while the hub is asked again.
         if plan is None and not search.searching and self.field.isHidden():
             self.field.show()
             self.field.setFocus()

@@ -106,7 +106,8 @@ class ModelMemory:
         machine: Its memory, and the precision to load in; None while it is unknown.
         weights_bytes: Measured bytes of the weights of a loaded model; None for another one.
         drafter_bytes: Bytes of the drafter that the automatic mode loads with it.
-        from_hub: Whether it is not here yet. The verdict then counts the drafter, which is downloaded with it.
+        from_hub: Whether it is not here yet. Then the verdict counts the drafter, which is downloaded with it, and the
+            section is shown even before its sizes are known.
     """
 
     sizes: ModelSizes | None

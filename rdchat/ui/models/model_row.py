@@ -81,8 +81,9 @@ class ModelRow(QWidget):
         self._models = models
         self._model = Model("")
         # Whether Cancel was pressed: once the download has stopped, the person is asked whether to remove its files.
+        # That question ends it, and so does a press of another button, or another model in this row.
         self._cancelled = False
-        # Why the download could not be started.
+        # Why the download could not be started; empty again for another model or another state of it.
         self._start_problem = ""
         self.name = ElidedLabel(theme, "", bold=True, middle=True)
         self.badge = ThemedLabel(theme, "", "success", -1)
@@ -262,6 +263,7 @@ class ModelRow(QWidget):
         download = self._download
         match model.state:
             case ModelState.FOUND:
+                # A model that is not all here has a card only as an unfinished download.
                 newer = " Newer Version," if model.has_older_version else ""
                 size = model.size
                 start = "Resume" if model.card else f"Download{newer}{f' {size_text(size)}' if size else ''}"

@@ -305,20 +305,21 @@ class NoticeView(QWidget):
 class ResultLine(QWidget):
     """One line at the end of a page: the result of the last action, perhaps with a link; hidden while it is empty.
 
-    By itself it reports deletions, with a link that undoes them. With `drafters_only`, it reports only the return of
-    what it last reported as deleted, and failures only while it is visible.
+    By itself it reports what `removal` does: deletions, with a link that undoes them, what is put back, and failures.
+    With `drafters_only`, it leaves out what does not concern its page: deletions of models, the return of anything but
+    the last drafter that it reported as deleted, and failures while it is not visible.
 
     Args:
         removal: Deletes and restores models.
         theme: The appearance to follow.
-        drafters_only: Whether only deletions of drafters are reported.
+        drafters_only: Whether it belongs to a page of drafters.
     """
 
     def __init__(self, removal: Removal, theme: Theme, *, drafters_only: bool = False) -> None:
         super().__init__()
         self._removal = removal
         self._drafters_only = drafters_only
-        # The last deletion that was reported here, if it can be undone.
+        # The last deletion that was reported here; None if it cannot be undone, or there was none.
         self._deleted: TrashedFolder | None = None
         self.label = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.link = TextButton("", theme, lambda: self._act())  # noqa: PLW0108  another one with each text

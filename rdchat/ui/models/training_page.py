@@ -167,7 +167,8 @@ class TrainingPage(QWidget):
         self._state = training.state
         order = training.order
         result = training.comparison
-        fresh = self._state is TrainingState.NOTHING or order is None  # Then the form is shown.
+        # There is no training yet, or none is known yet (LOOKING): the form is shown.
+        fresh = self._state is TrainingState.NOTHING or order is None
         model = order or chosen
         self.heading.setText(f"Train a drafter for {model.name}" if model else "Train a drafter")
         self.form.setVisible(fresh)
@@ -187,7 +188,10 @@ class TrainingPage(QWidget):
             self._show_progress()
 
     def _show_form(self) -> None:
-        """Show the fields of a new training; the main button starts it if there is a model for it."""
+        """Show the fields of a new training; the main button starts it if there is a model for it.
+
+        The line beside the button says what went wrong last, else a hint; without a model, that there is none.
+        """
         chosen = self._library.chosen
         free = chosen is not None and self._state is TrainingState.NOTHING
         self.form.setEnabled(free)
@@ -264,7 +268,7 @@ class TrainingPage(QWidget):
         self.main.setDefault(default)
 
     def _press_main(self) -> None:
-        """Do what the main button says in this state."""
+        """Do what the main button says in this state; in those of `_BUSY` it is disabled."""
         if self._state is TrainingState.FINISHED:
             self._training.take_drafter()
         elif self._state in _RESUMABLE:

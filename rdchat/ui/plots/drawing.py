@@ -104,6 +104,7 @@ class Drawing:
 
     def heading(self, title: str, *lines: str) -> None:
         """Begin a plot with a title and smaller lines below it; `height` is then the top of the plot."""
+        # Each plot ends by adding its description, so without one this is the first.
         top = self.height + (_GAP if self.descriptions else 0)
         self.write_text(QRectF(0, top, self.width, _TITLE_HEIGHT), title, more=2, bold=True)
         top += _TITLE_HEIGHT
@@ -240,7 +241,8 @@ def save_picture(plots: Sequence[Plot], path: Path) -> None:
 
 
 def _picture(plots: Sequence[Plot], kind: str) -> bytes:
-    app = QGuiApplication.instance() or QGuiApplication(["rdchat", "-platform", "offscreen"])  # Fonts need one.
+    # Fonts need an application. One that is made here lives as long as this name.
+    app = QGuiApplication.instance() or QGuiApplication(["rdchat", "-platform", "offscreen"])
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
     drawing = _draw(plots, Drawing(_WIDTH, LIGHT, font))
     size = QSizeF(_WIDTH + 2 * _MARGIN, drawing.height + 2 * _MARGIN)
@@ -354,6 +356,7 @@ class PlotView(Chart):
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__(theme, name)
         self._plots: Sequence[Plot] = ()
+        # The mark that the keys have reached; None without one, and whenever the focus comes or goes.
         self._current: int | None = None
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setMinimumWidth(280)
@@ -370,7 +373,7 @@ class PlotView(Chart):
         before = len(self.drawing.marks)
         self._plots = plots
         if len(self.drawing.marks) != before:
-            self._current = None  # With as many marks as before it is the same picture.
+            self._current = None  # With as many marks as before it is the same picture, with other figures.
         self.redraw(self.description if self._current is None else self.accessibleDescription())
 
     def sizeHint(self) -> QSize:

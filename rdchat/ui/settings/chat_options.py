@@ -381,7 +381,8 @@ class ChatOptions(Popover):
     def _show_presets(self) -> None:
         """Offer the presets, first the one that the chat has by its model or project.
 
-        A choice's value is a preset's id; empty for no preset, and None for what is usual.
+        A choice's value is a preset's id; empty for no preset, and None for what is usual, which is no preset where
+        neither the model nor the project has one.
         """
         order = self._chat.replies.order
         usual = order.usual_preset(self._chat.conversation)

@@ -86,7 +86,8 @@ class PresetsPage(SettingsPage):
             if group:
                 rows += [heading, *group]
         if list(map(_row_text, rows)) != list(map(_row_text, self._rows)):
-            # The same row stays current, as far as it exists and is no heading.
+            # The same row stays current, as far as it exists and is no heading; without rows, none does (-1). The first
+            # row is a heading, and below each heading is a row that is none.
             index = min(max(self.list.currentRow(), 1), len(rows) - 1)
             if rows and isinstance(rows[index], str):
                 index += 1
@@ -157,7 +158,10 @@ class PresetsPage(SettingsPage):
                 changed.setText(_row_text(item))
 
     def _set_default(self, on: bool) -> None:
-        """Make the chosen preset the loaded model's default, instead of another one, or no longer."""
+        """Make the chosen preset the loaded model's default, instead of another one, or no longer.
+
+        The rows of the list have the presets of the settings themselves, so `is` finds the chosen one.
+        """
         chosen = self._item
         model = self._model
         presets = list[Preset]()

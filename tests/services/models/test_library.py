@@ -60,6 +60,25 @@ def test_error_of_a_search_is_shown(qtbot: QtBot, disk: Disk, library: Library) 
     qtbot.waitUntil(lambda: not library.problem)
 
 
+def test_failed_first_search_for_heads_lists_none(qtbot: QtBot, window: Window) -> None:
+    error: list[Exception] = [ModelError("The disk hangs.", "Plug it in.")]
+
+    def find(_model: Path) -> tuple[ModelCard, ...]:
+        if error:
+            raise error.pop()
+        return (HEAD,)
+
+    library = Library(ModelSources(drafters=find), window.controller)
+    listed = list[tuple[ModelCard, ...]]()
+    library.drafters_listed.connect(lambda _model, heads: listed.append(heads))
+    with qtbot.waitSignal(library._heads.changed):
+        library.match(OTHER)
+    assert not listed
+    library.match(OTHER)
+    qtbot.waitUntil(lambda: listed == [(HEAD,)])
+    library.drop_requests()
+
+
 def test_draft_models_are_smaller_and_know_the_same_tokens(qtbot: QtBot, disk: Disk, library: Library) -> None:
     target = library_model("org/large", 8_000_000_000)
     small = library_model("org/small", 2_000_000_000)
