@@ -118,6 +118,7 @@ class _TreeParser(HTMLParser):
         attributes = dict(attrs)
         if tag in _ENDS:
             self._end(*_ENDS[tag])
+        # The element that it becomes below is left out with its content (`_SILENT`).
         if tag == "math":
             self.handle_data(f"[formula {attributes.get('alttext') or ''}]")
         if tag == "img" and (alt := attributes.get("alt")):

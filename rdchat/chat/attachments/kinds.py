@@ -319,7 +319,8 @@ def _weight(before: str, letter: str, after: str, by_letter: dict[str, float], e
     """Return the weight of a letter by its rank, less where its neighbours do not belong there.
 
     In a Latin alphabet, two accented letters are seldom side by side. In others, such as Cyrillic, no ASCII letter
-    stands beside a letter. In none does a capital follow a small letter, or a digit stand beside a letter.
+    stands beside a letter. In none does a capital follow a small letter, a digit stand beside a letter, or the Greek
+    final sigma stand inside a word.
     """
     if letter in _SHARED:
         return 0.4

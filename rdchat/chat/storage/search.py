@@ -228,7 +228,10 @@ def _newest_chats(
 
 
 def _snippet_of(connection: sqlite3.Connection, message_id: int | None, matcher: WordMatcher) -> str:
-    """Return the snippet of a message, from the first of its texts that has every word; empty without a message."""
+    """Return the snippet of a message; empty without a message.
+
+    It is from the first of the message's texts that has every word, else from all of them: the words may be spread.
+    """
     first_word = matcher.search.split()[0].lower()
     texts = connection.execute(_TEXTS, (first_word, _READ, _READ, _READ, message_id)).fetchone() or ()
     return _snippet(next(filter(matcher.is_in, texts), "\n".join(texts)), matcher)
