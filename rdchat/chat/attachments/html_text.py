@@ -229,6 +229,7 @@ def _items(element: _Element) -> Iterator[str]:
     form = element.attributes.get("type") or ""
     step = -1 if "reversed" in element.attributes else 1
     count = sum(isinstance(child, _Element) and child.tag == "li" for child in element.children)
+    # The number of the last item; before the first one, a step less.
     number = element.number("start", count if step < 0 else 1) - step
     for child in element.children:
         bullet = ""

@@ -99,7 +99,7 @@ def kind_of(data: bytes, name: str) -> FileKind | None:
     head = data[:_HEAD]
     if begins_as_image(head):
         return FileKind.IMAGE
-    # A text may be about PDFs.
+    # A text may be about PDFs, so a file with another ending is a PDF only if it is no text.
     is_named = name.casefold().endswith(".pdf") or "." not in name
     if b"%PDF-" in head[:_PDF_WITHIN] and (is_named or not _is_text(head)):
         return FileKind.PDF

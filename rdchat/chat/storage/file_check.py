@@ -47,6 +47,7 @@ _DAMAGE = {
     sqlite3.SQLITE_ERROR,
     sqlite3.SQLITE_TOOBIG,
 }
+# Whether an id or a counter is out of range. SQLite looks up each end of the messages' ids by itself, without a scan.
 _NUMBERS_OUT_OF_RANGE = f"""
     SELECT EXISTS (SELECT 1 FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {LARGEST_ID})
         OR EXISTS (SELECT 1 FROM conversations WHERE id NOT BETWEEN 1 AND {LARGEST_ID})
