@@ -244,7 +244,8 @@ def main(request: StartRequest = JUST_SHOW) -> int:
         if not instance.claim(request):
             _LOG.info("rdchat is open already; it has the request: %s", request)
             return 0
-        # Opening the store reports the lock, and waits for it.
+        # A restore that was decided before a crash is finished before anything opens the files. If they are locked, it
+        # has to wait: opening the store, which comes next, reports the lock.
         with suppress(StorageLockedError):
             finish_restore(paths.data_dir(), paths.database_path(), paths.settings_path())
         app = open_app(qt, SettingsStore(paths.settings_path()))

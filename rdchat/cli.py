@@ -133,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             setattr(sys, name, TerminalStream(stream))
     arguments = sys.argv[1:] if argv is None else argv
     files = _files(arguments)
+    # Files, which the parser does not know, open the window, as no arguments do.
     args = _parser(arguments).parse_args([] if files else arguments)
     try:
         log.set_up_logging()

@@ -189,6 +189,7 @@ def switch_tf32_off() -> None:
     By default it rounds the factors to 10 bits (TF32) on GPUs with units for that, such as M5's and NVIDIA's. MLX reads
     this variable once, at its first product. Not yet tried on a Mac.
     """
+    # Once MLX is imported it may have read the variable: changing it would only make `tf32_is_off` wrong.
     if "mlx.core" not in sys.modules:
         os.environ.setdefault(_TF32, "0")
 

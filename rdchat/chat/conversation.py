@@ -374,7 +374,8 @@ class Message:
     def parts(self) -> Thoughts:
         """The text split into thought and answer: as told apart while it was written, else by its markers.
 
-        A thought with which the model ended counts as the answer.
+        A thought with which a whole text ends counts as the answer. A text is whole if the model itself ended it, or
+        the person edited it.
         """
         if self.thinking.parts:
             return Thoughts(self.text, self.thinking.parts)

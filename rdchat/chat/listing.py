@@ -138,7 +138,8 @@ class ChatSpans:
     def dated(self, folders: Sequence[int | None], now: float) -> list[tuple[str, ChatSpan]]:
         """Return the chats of some folders as sections, each with its heading.
 
-        The newest chat gives the first section, the newest chat before that section the next, and so on.
+        The newest chat gives the first section, the newest chat before that section the next, and so on. Chats without
+        a date, which have `NO_DATE`, come last.
 
         Args:
             folders: Their ids; None is outside of folders.

@@ -263,7 +263,7 @@ class ChatOrganiser:
 
         Then images that no chat or folder has any more are erased.
         """
-        # Undo may still hold an erased folder: no text of it may come back.
+        # Undo may still hold an erased folder. For it this raises: no text of it may come back.
         self.read_folder(folder_id)
 
         def set_project(connection: sqlite3.Connection) -> None:

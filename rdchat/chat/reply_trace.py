@@ -173,6 +173,7 @@ def packed_trace(streams: Any) -> bytes | None:
 def _adapter() -> "TypeAdapter[ReplyTrace | None]":
     from pydantic import ConfigDict, TypeAdapter  # noqa: PLC0415  a seventh of a second, which no start needs
 
+    # For a dataclass alone pydantic refuses a `config`, so None is allowed too; `_read` refuses it.
     return TypeAdapter(ReplyTrace | None, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 

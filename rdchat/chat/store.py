@@ -85,7 +85,10 @@ ENDING = (
 def _by_id[K: int | Conversation | Message | None, **P, R](
     method: "Callable[Concatenate[ConversationStore, K, P], R]",
 ) -> "Callable[Concatenate[ConversationStore, K, P], R]":
-    """Have a method work on the store that has the chat or message of its first argument, given by id or as a whole."""
+    """Have a method work on the store that has the chat or message of its first argument, given by id or as a whole.
+
+    None, as for the message field of a new chat, is in the store of files.
+    """
 
     @wraps(method)
     def call(self: "ConversationStore", key: K, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -125,6 +128,7 @@ class ConversationStore(Database):
     def __init__(
         self, path: Path, clock: Callable[[], float] = time.time, *, wait: bool = True, in_memory: bool = False
     ) -> None:
+        # These come before the base class, which closes the store if opening fails: `close` needs them.
         self._clock = clock
         self._temporary: ConversationStore | None = None
         self._temporary_folder = ExitStack()
@@ -546,6 +550,7 @@ class ConversationStore(Database):
     def unsent_files(self, conversation_id: int | None) -> tuple[tuple[AttachedFile, str], ...]:
         """Return the files of a message that was not sent, each with its text; None is the message of a new chat."""
         sql = "SELECT * FROM unsent_files WHERE conversation_id IS ? ORDER BY rowid"
+        # The chat's id comes first, where `file_from` expects a message's, which it does not read.
         return tuple((file_from(row), row[-1]) for row in self.rows(sql, conversation_id))
 
     @_by_id

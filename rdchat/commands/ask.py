@@ -170,7 +170,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(answer.report())
     elif not answer.cancelled or answer.end is not None:
-        # Ends the answer's last line.
+        # Ends the answer's last line. After Ctrl-C there is one only if the reply came to its last event.
         print()
     if args.profile and not args.json and answer.end is not None:
         print(ledger_table(ledger_rows(grouped_entries(answer.end.statistics.ledger))), file=sys.stderr)
@@ -316,6 +316,7 @@ class _Answer:
         if drafts:
             session.drafters.load_drafter(self.draft, progress.show_stage)
         session.prepare(replace(self.draft, mode=Mode.OFF) if auto else self.draft, progress.show_stage)
+        # The one reply of this command may skip drafting.
         session.plain_replies = int(auto)
         if drafts and self.draft.mode is not Mode.OFF:
             self.verification = loaded.capability.kind.value

@@ -108,6 +108,7 @@ def advise(facts: Facts) -> list[Advice]:
     report = facts.report
     free = report["memory_available_bytes"]
     on_linux_cpu = report["backend"] == "CPU" and not host.MACOS
+    # What is wrong, where it is true or not empty; the problem, and the remedy.
     checks = [
         (facts.engine_problem, f"MLX does not load: {facts.engine_problem}.", "make setup"),
         (facts.qt_problem, f"Qt does not load: {facts.qt_problem}.", "make setup"),

@@ -93,6 +93,7 @@ class _Report:
         public = {name: fact for name, fact in facts.items() if not name.endswith("_path") and name not in _PRIVATE}
         slowed = {"on_battery": machine.on_battery(), "low_power_mode": machine.low_power_mode()}
         self.facts["machine"] = {**public, **slowed, "hot": machine.is_hot()}
+        # None is the default model.
         models = self._args.models or [None]
         for number, model in enumerate(models):
             if self.cancelled:

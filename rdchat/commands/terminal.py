@@ -80,7 +80,9 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         self._verbose = verbose
         self._repeat_s = repeat_s
         self._terminal = self._stream.isatty()
+        # The last stage that was shown; before the first one there is nothing to erase.
         self._stage = ""
+        # When a line was last printed in a file or pipe, by the monotonic clock.
         self._printed_at = 0.0
 
     def show_stage(self, progress: LoadProgress) -> None:

@@ -39,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same drafter on a CPU")
     parser.add_argument("--prompts", metavar="FILE", help="questions to mix in: one per line, or JSON lines")
     parser.add_argument("--from-my-chats", action="store_true", help="mix in the questions of your stored chats")
+    # Without the option `Recipe` has its own default: a suppressed one is not among the arguments (`from_options`).
     parser.add_argument("--epochs", type=int, default=argparse.SUPPRESS, help="passes over the data")
 
 

@@ -337,7 +337,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def remove_abandoned() -> None:
-    """Remove the temporary folders whose processes have ended."""
+    """Remove the temporary folders whose processes have ended. Of one that runs, the lock is held: its folder stays."""
     for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
         with suppress(StorageError), FileLock(lock):
             shutil.rmtree(lock.with_name(_FILES), ignore_errors=True)

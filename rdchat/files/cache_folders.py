@@ -86,6 +86,7 @@ def remove_folders(top: Path, store: Path | None = None, names_to_keep: Callable
         names_to_keep: Returns the names of folders that stay; called once the folders are listed, so that it knows new
             chats.
     """
+    # For all stores this is empty, and every name begins with that.
     ours = "" if store is None else _hash(store)
     folders = list(top.glob("*"))
     spared = set(names_to_keep())

@@ -235,6 +235,7 @@ def check_entries(entries: list[Path], is_weights: Callable[[Path], bool]) -> No
         ModelError: If one of them is not a regular file, or too large for its kind.
     """
     for path in entries:
+        # A folder with the name of one of these files, such as config.json, is refused too.
         has_limit = max_bytes(path) is not None and not path.is_dir()
         if has_limit or path.name in _MAX_BYTES or is_weights(path):
             check_file(path)

@@ -68,6 +68,7 @@ def close_to_others(folder: Path, *, default: bool) -> None:
         status = top.stat()
         if not stat.S_ISDIR(status.st_mode):
             return
+        # The sticky bit is on folders for all users.
         shared = status.st_uid != os.geteuid() or status.st_mode & stat.S_ISVTX
         if shared or Path.home().resolve().is_relative_to(top) or not (default or _has_only_ours(top)):
             _LOG.info("%s has other content than rdchat's: its permissions are not changed", folder)

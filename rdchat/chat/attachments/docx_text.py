@@ -182,14 +182,15 @@ class DocxParts:
         # If mammoth needs a part that cannot be parsed, it refuses the file.
         if root is None or (kind := _name(root)) in _UNSEEN_ROOTS:
             return xml
+        # The elements with a text in them, inner ones first. On the way, an `AlternateContent`, which has the same
+        # thing for several versions of Word, keeps only its first child with a text.
         with_text: set[Element] = set()
-        # Elements with a text in them; inner elements come first. An `AlternateContent` has the same thing for several
-        # versions of Word: the first with a text stays.
         for each in reversed(list(root.iter())):
             if _name(each) == "AlternateContent":
                 each[:] = [child for child in each if child in with_text][:1]
             if _name(each) == "t" or any(child in with_text for child in each):
                 with_text.add(each)
+        # mammoth does not read this part. Its words are in paragraphs, or in a chart's values (`v`).
         if kind not in _TEXT_ROOTS:
             text = "\n".join(line for each in root.iter() if _name(each) in ("p", "v") and (line := _plain(each)))
             label = _SIMPLE_ROOTS.get(kind, "Drawing")
@@ -391,7 +392,12 @@ def _plain(element: Element, *more: str) -> str:
 
 
 def _tex(element: Element) -> str:
-    """Return an equation, or a part of one, as TeX. An element without an entry in `_TEX` is what is in it."""
+    """Return an equation, or a part of one, as TeX. An element without an entry in `_TEX` is what is in it.
+
+    `parts` gets the TeX of each element inside by its name, and what templates need besides. The cells of a matrix are
+    its rows (`mr`), those of a row its entries (`e`). Without a sign of its own, an `nary` is an integral, and an `acc`
+    a hat.
+    """
     if _name(element) == "t":
         return element.text or ""
     texts = [(_name(each), _tex(each)) for each in element if not _name(each).endswith("Pr")]

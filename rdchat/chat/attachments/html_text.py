@@ -118,6 +118,7 @@ class _TreeParser(HTMLParser):
         attributes = dict(attrs)
         if tag in _ENDS:
             self._end(*_ENDS[tag])
+        # The element that it becomes below is left out with its content (`_SILENT`).
         if tag == "math":
             self.handle_data(f"[formula {attributes.get('alttext') or ''}]")
         if tag == "img" and (alt := attributes.get("alt")):
@@ -228,6 +229,7 @@ def _items(element: _Element) -> Iterator[str]:
     form = element.attributes.get("type") or ""
     step = -1 if "reversed" in element.attributes else 1
     count = sum(isinstance(child, _Element) and child.tag == "li" for child in element.children)
+    # The number of the last item; before the first one, a step less.
     number = element.number("start", count if step < 0 else 1) - step
     for child in element.children:
         bullet = ""

@@ -99,7 +99,7 @@ def kind_of(data: bytes, name: str) -> FileKind | None:
     head = data[:_HEAD]
     if begins_as_image(head):
         return FileKind.IMAGE
-    # A text may be about PDFs.
+    # A text may be about PDFs, so a file with another ending is a PDF only if it is no text.
     is_named = name.casefold().endswith(".pdf") or "." not in name
     if b"%PDF-" in head[:_PDF_WITHIN] and (is_named or not _is_text(head)):
         return FileKind.PDF
@@ -319,7 +319,8 @@ def _weight(before: str, letter: str, after: str, by_letter: dict[str, float], e
     """Return the weight of a letter by its rank, less where its neighbours do not belong there.
 
     In a Latin alphabet, two accented letters are seldom side by side. In others, such as Cyrillic, no ASCII letter
-    stands beside a letter. In none does a capital follow a small letter, or a digit stand beside a letter.
+    stands beside a letter. In none does a capital follow a small letter, a digit stand beside a letter, or the Greek
+    final sigma stand inside a word.
     """
     if letter in _SHARED:
         return 0.4

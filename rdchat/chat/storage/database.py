@@ -210,7 +210,8 @@ class Database:
             self._bulk.discard(job)
             job.set_outcome(outcome)
 
-        # One transaction; the next turn waits behind the commands that came meanwhile.
+        # One transaction; the next turn waits behind the commands that came meanwhile. Once the job is cancelled, the
+        # outcome is a CancelledError, and no further step is done.
         def turn(_turn: Job[Any]) -> None:
             outcome = outcome_of(
                 job, lambda _job: self._transact(lambda _connection: self._advance(steps)), "Bulk work"
@@ -299,7 +300,7 @@ class Database:
         """Repair what an earlier process left, before anything is read; return a notice for the person."""
 
     def _mend(self, connection: sqlite3.Connection) -> None:
-        """Repair more if `_tidy_up` failed for another reason than lack of space; then `_tidy_up` is tried again."""
+        """Repair more if `_tidy_up` failed, but for a full disk or a locked file; then `_tidy_up` is tried again."""
 
     def _reconnect(self) -> None:
         connection = connect(self.path)
@@ -314,8 +315,12 @@ class Database:
         self._log = file_id(companion(self.path, "-wal"))
 
     def _keep_file(self) -> None:
-        """Bring the file back if it was deleted or replaced: SQLite would go on writing to a file without a name."""
+        """Bring the file back if it was deleted or replaced: SQLite would go on writing to a file without a name.
+
+        A store in memory has no file at any time, so nothing is done.
+        """
         if file_id(self.path) == self._file:
+            # While the file is ours, so is the log beside it, which SQLite may have made after `_use`.
             self._log = file_id(companion(self.path, "-wal"))
             return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

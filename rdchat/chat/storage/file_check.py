@@ -47,6 +47,7 @@ _DAMAGE = {
     sqlite3.SQLITE_ERROR,
     sqlite3.SQLITE_TOOBIG,
 }
+# Whether an id or a counter is out of range. SQLite looks up each end of the messages' ids by itself, without a scan.
 _NUMBERS_OUT_OF_RANGE = f"""
     SELECT EXISTS (SELECT 1 FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {LARGEST_ID})
         OR EXISTS (SELECT 1 FROM conversations WHERE id NOT BETWEEN 1 AND {LARGEST_ID})
@@ -117,7 +118,10 @@ def is_special(path: Path) -> bool:
 
 
 def why_unusable(connection: sqlite3.Connection, path: Path) -> str | None:
-    """Return a word for why the file cannot be used, or None. Writes nothing; `harden` has made the connection safe."""
+    """Return why the file cannot be used: `foreign`, `newer` or `damaged`; None if it can be.
+
+    An empty file can be used: it becomes a database. Writes nothing; `harden` has made the connection safe.
+    """
     try:
         version = schema_version(connection)
         ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
@@ -146,6 +150,7 @@ def has_schema(connection: sqlite3.Connection, migrations: Sequence[str]) -> boo
     except UnicodeDecodeError:
         # SQLite's message quotes a statement of the schema.
         return False
+    # In a file made by hand, two tables may begin on the same page.
     roots = connection.execute("SELECT rootpage FROM sqlite_schema WHERE rootpage <> 0").fetchall()
     return present == expected and len(set(roots)) == len(roots)
 
@@ -181,7 +186,9 @@ def _is_intact(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _is_sound(connection: sqlite3.Connection) -> bool:
-    """Check the pages of every table; takes 0.1 s for 100,000 messages.
+    """Check the pages of every table, the statements of every start, and the range of ids and counters.
+
+    It takes 0.1 s for 100,000 messages.
 
     A check of the whole file would, in newer versions of SQLite, also read the search index word by word, for 0.8 s.
     """
@@ -230,6 +237,7 @@ def restore_file(connection: sqlite3.Connection, path: Path, log: tuple[int, int
             wal.unlink(missing_ok=True)
         companion(path, "-shm").unlink(missing_ok=True)
         replaced = path.exists()
+        # Without another file, only companions that are left over are moved.
         other = set_aside(path, "replaced", COMPANIONS)
     except BaseException:
         copy.unlink(missing_ok=True)

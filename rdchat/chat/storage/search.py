@@ -228,7 +228,10 @@ def _newest_chats(
 
 
 def _snippet_of(connection: sqlite3.Connection, message_id: int | None, matcher: WordMatcher) -> str:
-    """Return the snippet of a message, from the first of its texts that has every word; empty without a message."""
+    """Return the snippet of a message; empty without a message.
+
+    It is from the first of the message's texts that has every word, else from all of them: the words may be spread.
+    """
     first_word = matcher.search.split()[0].lower()
     texts = connection.execute(_TEXTS, (first_word, _READ, _READ, _READ, message_id)).fetchone() or ()
     return _snippet(next(filter(matcher.is_in, texts), "\n".join(texts)), matcher)
@@ -279,7 +282,7 @@ def _matching_messages(search: str, limit_count: int) -> tuple[str, list[str]]:
 
     A message is found by its text or its calls, by the name of one of its files, or by its summary. At most
     `limit_count` texts are looked at, the newest first: for a word that most messages have, the index alone would take
-    time in proportion to their number. Messages that are not in the index yet are read.
+    time in proportion to their number. Deleted ones do not count. Messages that are not in the index yet are read.
 
     `CROSS JOIN` makes SQLite go through the texts that were found, and look up the message of each by its id.
     """
@@ -290,17 +293,17 @@ def _matching_messages(search: str, limit_count: int) -> tuple[str, list[str]]:
     pattern = " AND ".join(f'"{each.strip()}"{"" if each[-1] == " " else "*"}' for each in phrases)
     has_phrases = " AND ".join(f"instr(text, ?{number}) > 0" for number in range(2, len(phrases) + 2))
     by_text = f"""
-        SELECT rowid AS id FROM messages_index WHERE messages_index MATCH ?1
-        UNION ALL SELECT id FROM messages_searched
-            WHERE id < (SELECT indexed_from FROM search_state) AND {has_phrases}
-        ORDER BY id DESC LIMIT {limit_count}
+        SELECT id FROM (
+            SELECT rowid AS id FROM messages_index WHERE messages_index MATCH ?1
+            UNION ALL SELECT id FROM messages_searched
+                WHERE id < (SELECT indexed_from FROM search_state) AND {has_phrases}
+        ) WHERE {NOT_DELETED} ORDER BY id DESC LIMIT {limit_count}
     """
     files = "SELECT rowid FROM files_index WHERE files_index MATCH ?1"
     by_file = f"SELECT message_id FROM message_files WHERE id IN ({files})"
     by_summary = "SELECT rowid FROM summaries_index WHERE summaries_index MATCH ?1"
     sql = f"""
         SELECT m.id, m.conversation_id FROM ({by_text}) found CROSS JOIN messages m ON m.id = found.id
-        WHERE m.{NOT_DELETED}
         UNION SELECT id, conversation_id FROM messages
         WHERE (id IN ({by_file}) OR id IN ({by_summary})) AND {NOT_DELETED}
     """

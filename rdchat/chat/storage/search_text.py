@@ -98,6 +98,7 @@ class WordMatcher:
     def spans(self, text: str, limit: int = 1000) -> list[tuple[int, int]]:
         """Return start and end of the words in the text, at most `limit`. They are found in `index_text`."""
         indexed = index_text(text)
+        # Without a match the origins, which take longer to find, are not needed.
         if not self or not self._any.search(indexed):
             return []
         origins = _origins(text)

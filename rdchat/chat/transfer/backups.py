@@ -250,6 +250,7 @@ def prepare(job: Job[Any], source: str, data: str, settings: str | None = None) 
 
 
 def _from_database(source: Path, folder: Path, settings: str | None, progress: TaskProgress) -> BackupFacts:
+    """Copy a database, and settings to restore with it, into a folder in the form of an unpacked backup."""
     try:
         with closing(sqlite3.connect(address_to_read(source), uri=True, autocommit=True)) as connection:
             harden(connection)
@@ -319,7 +320,8 @@ def decide(data: Path) -> None:
 def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
     """Finish a restore that was decided, from the step where it stopped; return None without one.
 
-    Nobody may have the database open. Each step is a rename, whose result shows whether it was done.
+    One that was prepared, but not decided, is removed. Nobody may have the database open. Each step is a rename, whose
+    result shows whether it was done.
 
     Raises:
         StorageError: If a file cannot be moved; the next call continues.
@@ -352,13 +354,18 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
 
 
 def withdraw(data: Path, database: Path) -> None:
-    """Give up a restore that could not be carried out, unless the database is already replaced."""
+    """Give up a restore that could not be carried out, unless the database is moved aside or replaced already.
+
+    Once it is moved aside there is no database, and only completing the restore gives one.
+    """
     if database.exists() and (data / _DECIDED / DATABASE).exists():
         shutil.rmtree(data / _DECIDED, ignore_errors=True)
 
 
 def finish(data: Path, database: Path, settings: Path) -> Restored | None:
     """Finish a restore that a killed process had decided, before the store is opened; return None without one.
+
+    One that was prepared, but not decided, is removed.
 
     Raises:
         StorageLockedError: If another process has the store open.

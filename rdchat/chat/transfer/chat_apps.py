@@ -256,10 +256,10 @@ def _add_versions(chat: ForeignChat, entry: Json, parent: int | None) -> int | N
                 text = chat.text_of(version.pop("content", None), "")
                 facts = {}
             assert role is not None
-            has_content = text.strip() or chat.files
+            content = text.strip() or chat.files
             if role is Role.SYSTEM:
                 chat.add_system(text, is_first=not chat.messages)
-            elif role is Role.USER or has_content:
+            elif role is Role.USER or content:
                 is_selected = number == selected_version
                 activated = len(chat.messages) + (_LATE if is_selected else 0)
                 last_added = chat.add_message(role, text, parent, activated=activated, **facts)

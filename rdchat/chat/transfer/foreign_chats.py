@@ -133,7 +133,11 @@ def date(value: Any) -> float | None:
 
 
 def take_sampling(data: Json) -> Json:
-    """Take settings out of an object, by the names of several programs; return them under ours."""
+    """Take settings out of an object, by the names of several programs; return them under ours.
+
+    All of our names are in the result, with None for those that it does not have. If it has a setting under two names,
+    the first one in `_SAMPLING` counts.
+    """
     sampling: Json = {}
     for theirs, ours in _SAMPLING.items():
         value = data.pop(theirs, None)

@@ -269,7 +269,7 @@ def _packed(archive: zipfile.ZipFile, path: Path, name: str, images: Mapping[str
     folder = PurePosixPath(name).parent
     called = f"{path.name}/{name}"
 
-    def opened() -> IO[bytes]:
+    def open_member() -> IO[bytes]:
         if member.flag_bits & 1:
             raise UnreadableFileError(f"{called} is encrypted.", "Unpack it first, then import its content.")
         return archive.open(member)
@@ -281,7 +281,7 @@ def _packed(archive: zipfile.ZipFile, path: Path, name: str, images: Mapping[str
     def find(pointer: str) -> SourceFile | None:
         return _packed(archive, path, images[pointer], images) if pointer in images else None
 
-    return SourceFile(called, path, member.file_size, opened, sibling, find)
+    return SourceFile(called, path, member.file_size, open_member, sibling, find)
 
 
 def _by_pointer(names: Iterable[str]) -> dict[str, str]:
@@ -305,6 +305,8 @@ def _on_disk(path: Path) -> SourceFile:
     def sibling(name: str) -> SourceFile | None:
         return _on_disk(path.parent / name) if (path.parent / name).exists() else None
 
+    # Looked for once, at the first image of this file. LM Studio's folder of images is beside the one of all its chats,
+    # and a chat may be several folders below that.
     @cache
     def images() -> dict[str, str]:
         folders = (path.parent, *(each / _USER_FILES for each in path.parents))

@@ -119,7 +119,7 @@ class _FileReader:
 
     Attributes:
         report: The report so far.
-        taken: Keys of the chats that were sent.
+        taken: Keys of the chats that were sent; they are known (`KnownChats`) once the whole file was read.
     """
 
     def __init__(self, path: Path, known: KnownChats, send: Callable[[Frame], object]) -> None:

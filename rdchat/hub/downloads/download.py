@@ -154,7 +154,10 @@ class Download:
         return self.repository if self.revision == "main" else self.folder
 
     def at(self, state: DownloadState) -> "Download":
-        """Return the download in another state, without the old state's notes and problem."""
+        """Return the download in another state: what it fetches and its files stay, all that belongs to a state goes.
+
+        Such are speed, notes, problem and folder. The companion goes too: `with_drafter` adds it for people.
+        """
         return Download(
             self.repository,
             self.revision,
@@ -229,6 +232,7 @@ class RunningDownload:
             name: Name of the file; empty for requests to the hub.
             text: The note.
         """
+        # A note that changes becomes the last one.
         self._notes.pop(name, None)
         if text:
             self._notes[name] = text

@@ -108,7 +108,7 @@ class FileDownload:
     async def download_file(self) -> None:
         """Return when all bytes are on disk, in a file even if there are none; the caller checks their checksum.
 
-        After a lost connection it tries again. Tries that brought bytes do not count as failures.
+        After a lost connection it tries again. A try that brought bytes counts as the first failure again.
 
         Raises:
             HubError: If the hub refuses, or too many tries in a row brought nothing.

@@ -167,6 +167,7 @@ class RepositoryDownload:
             if record is None and self.download.drafter:
                 raise HubError(f"Nothing is left of the download for {self.download.drafter}.", "Begin it again.")
             if record is None or not record.commit:
+                # `begin_record` wrote none for a download that waits for the person once it is interrupted.
                 record = await self._begin(paused=record is None or record.paused)
             remove_unused_files(self.repository)
             try:
@@ -283,7 +284,10 @@ class RepositoryDownload:
         )
 
     async def _is_intact(self, path: Path, file: HubFile) -> bool:
-        """Check a file on a thread, which ends soon after cancellation."""
+        """Check a file on a thread, which ends soon after cancellation.
+
+        InterruptedError is an OSError: `checksum` then ends as for a file that cannot be read.
+        """
         cancelled = threading.Event()
 
         def check(_count: int) -> None:

@@ -256,6 +256,16 @@ def test_of_a_word_that_is_everywhere_the_newest_messages_are_looked_at(
     assert [hit.conversation.title for hit in answer.hits] == ["Streets", "Party", "Travel"]
 
 
+def test_deleted_messages_are_not_among_the_newest_that_are_looked_at(
+    reader: SearchReader, library: ConversationStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.message_trash.delete(library.messages(5)[1].id)
+    monkeypatch.setattr("rdchat.chat.storage.search._MAX_MESSAGES", 3)
+    answer = reader.search_chats(SearchQuery("certainly"))
+    assert answer.is_part
+    assert [hit.conversation.title for hit in answer.hits] == ["Party", "Travel", "C++ templates"]
+
+
 def test_the_messages_of_one_chat(reader: SearchReader, library: ConversationStore) -> None:
     messages = library.messages(1)
     assert reader.messages_with(1, "certainly").ids == (messages[1].id,)
