@@ -84,6 +84,7 @@ class Drafters:
     def __init__(self, model: LoadedModel, load_anyway: bool = False) -> None:
         self._model = model
         self._load_anyway = load_anyway
+        # By name; at most one.
         self._draft_models: dict[str, DraftModel] = {}
         # By folder; the last used one comes last.
         self._heads: dict[Path, HeadModel] = {}
@@ -355,7 +356,11 @@ class Drafters:
             return ModeOption(mode, available=False, reason=str(error))
 
     def _left_out(self, settings: DraftSettings) -> str:
-        """Return a sentence on the named drafters that the automatic mode cannot use; empty if it can use all."""
+        """Return sentences on what the automatic mode cannot use; empty if it can use all.
+
+        These are the drafters in the settings, damaged ones that might have been for the target where the settings name
+        no head, and the model's MTP layers.
+        """
         options = [self._option(mode, settings) for mode in DRAFTERS if settings.named(mode) is not None]
         wrong = [option.reason for option in options if not option.available]
         if settings.drafter is None:

@@ -190,8 +190,8 @@ class CostModel:
     def use(self, part: Part, costs: Costs) -> None:
         """Use measured costs of a part, instead of what was known before; empty costs remove it.
 
-        Plain steps measured again correct the curve of calls where there is one. Another curve begins without
-        corrections. Readings are no costs of this model.
+        Plain steps measured again correct the curve of calls where there is one; empty ones change nothing. Another
+        curve begins without corrections. Readings are no costs of this model.
         """
         match part:
             case Part.PLAIN if costs:
@@ -257,6 +257,7 @@ class CostModel:
             unread: Tokens of the conversation that it has not read yet, the root excluded.
         """
         step = self.draft_model_step_ms
+        # Where nothing was measured, 16 rows are guessed to cost as much as 2.5 steps.
         fed = {rows: ms for (rows, _), ms in self._draft_model.items()} or {1: step, 16: 2.5 * step}
         return line(1 + unread, fed) + (steps - 1) * step
 
@@ -270,6 +271,7 @@ class CostModel:
         if predicted := self.plain_ms(depth):
             off = min(abs(log(ms / predicted)), _LARGEST_SURPRISE)
             self._deviation += _NEW_WEIGHT * (off - self._deviation)
+        # A measured curve always predicts a time.
         if self.measured:
             self.learn(Mode.OFF, ms / predicted)
             return

@@ -289,6 +289,7 @@ class BenchResult:
         """Return one run's value for each name of `FIGURES`; None where it has no meaning or is unknown."""
         counts = run.statistics
         plain, mlx_lm = self.runs_of_turn(run)
+        # 0 waits in a reply with rounds means that they were not counted.
         syncs_known = counts.rounds and counts.target_calls and counts.host_syncs
         return {
             "decode_tps": counts.decode_tps,

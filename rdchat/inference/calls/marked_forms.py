@@ -160,6 +160,7 @@ def _call(text: str, tools: OfferedTools) -> ToolCall:
     elif "function" in fields and "name" not in fields:
         fields["name"] = fields.pop("function")
     name = json.loads(fields.pop("name"))
+    # Both at once are refused: there is one name on the left.
     (arguments,) = [fields.pop(each) for each in ("arguments", "parameters") if each in fields] or ["{}"]
     if fields:
         raise ValueError("more than a call")

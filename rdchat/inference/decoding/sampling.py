@@ -285,11 +285,11 @@ def penalize(logits: mx.array, seen: mx.array, params: SamplingParams) -> mx.arr
         seen: (vocabulary,) or (n, vocabulary) int32, see `TokenChooser.seen`.
         params: Sampling parameters of the reply.
     """
-    return _penalized(logits, seen, *(mx.array(each, mx.float32) for each in _penalties(params)))
+    return _penalize_compiled(logits, seen, *(mx.array(each, mx.float32) for each in _penalties(params)))
 
 
 @partial(mx.compile, shapeless=False)
-def _penalized(
+def _penalize_compiled(
     logits: mx.array, seen: mx.array, repetition: mx.array, presence: mx.array, frequency: mx.array
 ) -> mx.array:
     """Compute `penalize`, compiled."""

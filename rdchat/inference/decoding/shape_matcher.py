@@ -17,6 +17,8 @@ from rdchat.inference.verification import LoadedModel
 class ShapeVocabulary:
     """A model's tokens as llguidance needs them; takes about a second to make.
 
+    llguidance's `TokenizerWrapper` reads the attributes without an underscore, and calls the object to tokenise.
+
     Args:
         model: The target.
     """

@@ -256,6 +256,7 @@ def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[
     # Indices among the selected nodes; the root's is -1.
     parents = mx.sum(selected <= parents[selected][:, None], axis=1) - 1
     deepest = min(max(pool.levels, len(branch)), count - 1)
+    # It is packed with the pool's node numbers in place of tokens, which the last line looks up.
     tree = PackedTree.from_parents(selected, parents, ranks[selected], deepest)
     return replace(tree, tokens=tokens[tree.tokens]), tree.tokens >= drafted
 

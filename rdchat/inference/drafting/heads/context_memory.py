@@ -58,7 +58,8 @@ class ContextMemory(HeadMemory):
         self._hidden: mx.array | None = None
         # Output of the last row fed, (1, width), where rows have one.
         self._fed: mx.array | None = None
-        # Hidden state of the last row, (1, width), where it was taken ahead.
+        # Hidden state of the last row, (1, width), where it was taken ahead. If the next token turns out to be another
+        # one, `_drop_from` has the row computed again. `keep` sets it; the next tokens or the next reply clear it.
         self._last: mx.array | None = None
         self.path = mx.array([], mx.int32)
         # Which of the rows taken ahead are of committed tokens, (n,) bool, lazy.
@@ -140,6 +141,7 @@ class ContextMemory(HeadMemory):
         if root.later is not None:
             assert self._ahead is not None
             return
+        # The last token that waits or has a row; the one before the root may have neither.
         known = self._waiting or self.positions
         if not known or known[-1] < root.position - 1:
             self._wait([root.position - 1], root.hidden[None])
