@@ -294,6 +294,7 @@ class Drafters:
         folder = self.drafter_folder(named)
         if folder is None:
             return None
+        # Taken out, it is not dropped below, and comes last afterwards.
         head = self._heads.pop(folder, None)
         # Drafters are dropped before another one is loaded, so that both need not fit.
         while len(self._heads) >= self.max_heads:

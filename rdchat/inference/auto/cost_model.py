@@ -116,7 +116,7 @@ class CallCurve:
 
     def __init__(self, costs: Costs) -> None:
         self._depths = sorted({depth for _, depth in costs})
-        # Whether calls of several rows were measured; a model that verifies no drafts has plain steps alone.
+        # Whether calls of rounds were measured; a model that verifies no drafts has plain steps alone.
         self._verifies = any(rows != PLAIN_STEP for rows, _ in costs)
         # Milliseconds for each depth, by rows; entry 0 is the plain step.
         table = [np.zeros(len(ROWS))]

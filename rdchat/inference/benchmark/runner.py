@@ -174,6 +174,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
             while not self._cancelled.is_set() and session.work_while_idle():
                 pass  # It measures the cost of target calls, as the app does between replies.
         yield from not_run
+        # Never a baseline: plain decoding always runs.
         unavailable = {run.cell for run in not_run}
         # The cells of a turn, each with the index of the plain decoding that it is compared with.
         entries = [(index, plan.baseline_of(plan.all_cells[index])) for index in cells if index not in unavailable]

@@ -161,6 +161,7 @@ class DiskCaches:
         """Give the next segment to the writer; return whether there is more to do. It takes some milliseconds."""
         if not self._work:
             return False
+        # One segment may wait behind the one that is written: each waiting copy takes memory.
         if self._writer.has_more:
             time.sleep(_WAIT_S)
             return True

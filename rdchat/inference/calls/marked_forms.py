@@ -303,6 +303,7 @@ class _StandIns:
     def __init__(self, tools: OfferedTools) -> None:
         properties = (schema.get("properties") for schema in tools.schemas.values())
         names = {*tools.schemas, *(key for each in properties if isinstance(each, dict) for key in each)}
+        # The longest first: a name with a blank may end in another one.
         odd = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
         self._names = {f"_stand_in_{number}_": name for number, name in enumerate(odd)}
 

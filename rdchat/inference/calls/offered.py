@@ -175,6 +175,7 @@ def _kinds(schema: object, root: Mapping[str, Any]) -> set[str]:
         kinds |= {named} if isinstance(named, str) else {each for each in named if isinstance(each, str)}
         values = [*part["enum"]] if isinstance(part.get("enum"), list) else []
         values += [part["const"]] if "const" in part else []
+        # Where the types are named, listed values add none.
         if not named:
             kinds |= {_TYPES.get(type(each), "null") for each in values}
         for several in ("anyOf", "oneOf", "allOf"):

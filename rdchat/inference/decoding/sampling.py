@@ -212,6 +212,7 @@ class TokenChooser:
         scores = _filtered_scores(values, border, self._temperature, keys[depths] if deepest else keys, ids)
         best = mx.argmax(scores, axis=-1, keepdims=True)
         if count < logits.shape[-1]:
+            # Above the last candidate the border leaves no token beyond the candidates.
             sure = border[:, 0] > values[:, -1]
             if self._masked:
                 # A mask may leave fewer tokens than candidates; then no others are left.

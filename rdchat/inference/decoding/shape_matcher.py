@@ -79,6 +79,7 @@ class ShapeVocabulary:
         tokens = list[int]()
         for part in (thought, *(marker if closed else ()), answer):
             tokens += [part] if isinstance(part, int) else self(part.encode())
+        # The matcher refuses what does not fit; the bytes differ where no tokens spell the text.
         if not llmatcher.consume_tokens(tokens) or b"".join(self.tokens[token] for token in tokens) != begun.encode():
             raise ShapeRefusedError(
                 f"The beginning of the answer does not fit the {shape.label}.", "Leave it out, or change it."

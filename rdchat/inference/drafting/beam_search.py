@@ -179,6 +179,7 @@ def search(
     tokens = [mx.array(root.token, mx.int32).reshape(1)]
     parents = [mx.array([-1], mx.int32)]
     scores = [beam_scores]
+    # Scores that show whether all is finite.
     checked = [beam_scores]
     for level in range(levels):
         ids = state.ids()

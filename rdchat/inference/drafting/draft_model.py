@@ -178,7 +178,7 @@ class DraftModelDrafter(Drafter):
         self._fed: list[mx.array] = []
         # Whether the answer has a format, whose matcher may replace drafted tokens.
         self._shaped = request.shape is not None
-        # Whether a round is open.
+        # Whether a round of the cache is open: from a draft on until `observe`.
         self._open = False
         # Whether the draft's logits and scores are finite, () bool each.
         self._finite: list[mx.array] = []

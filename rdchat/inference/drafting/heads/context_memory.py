@@ -129,6 +129,7 @@ class ContextMemory(HeadMemory):
         self._last = hidden if self._looks_ahead else None
         start = self.positions[-1] + 1
         self._text[start:] = tokens
+        # The rows of the path came first, so they have these positions; `_end_ahead` cuts those behind them.
         self.positions += range(start, start + len(tokens))
         self._end_ahead()
 
@@ -216,7 +217,8 @@ class ContextMemory(HeadMemory):
         hidden = self._hidden[:count]
         self._keep_waiting(slice(count, None))
         if self._looks_ahead:
-            # Rows of text, with text behind them.
+            # Only text with text behind it gets rows: tokens of images, and unknown ones, are below 0. The root, which
+            # is not in `_text` yet, is text too.
             rows = [i for i, at in enumerate(positions) if min(self._text[at : at + 2], default=0) >= 0]
             if len(rows) < count:
                 positions = [positions[i] for i in rows]
