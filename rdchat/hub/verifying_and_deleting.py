@@ -103,11 +103,12 @@ def _planned(repository: CachedRepository, commit: str) -> DeletionPlan:
     of several goes with its own blobs and references.
     """
     unfinished = bool(records_of(repository))
-    if not commit or not (repository.snapshots / commit).is_dir():
+    snapshot = repository.snapshots / commit
+    # `delete` removes unused files with everything else, so they matter only where there is nothing else.
+    if not commit or not snapshot.is_dir():
         return DeletionPlan(repository, "", (), 0, (), unfinished or bool(unused_files(repository)))
     references = repository.references()
     others = {other: repository.blobs_of(other) for other in repository.commits() if other != commit}
-    snapshot = repository.snapshots / commit
     own = set(repository.blobs_of(commit).values())
     # Blobs that stay, as other snapshots have them too.
     needed = {digest for blobs in others.values() for digest in blobs.values()}
@@ -147,6 +148,7 @@ def delete(plan: DeletionPlan, move_to_trash: MoveToTrash | None) -> Path | None
         now = _planned(plan.repository, plan.commit)
         if (now.paths, now.unfinished) != (plan.paths, plan.unfinished):
             raise ModelError(f"{plan.name} has changed since you were asked.", "Delete it again.")
+        # What earlier downloads left behind goes in any case; `discard` removes what a record still names.
         remove_unused_files(plan.repository)
         if plan.is_complete:
             return remove_folder(plan.name, plan.repository.folder, move_to_trash)
@@ -279,7 +281,8 @@ def verify_cached(repository: CachedRepository, commit: str, api: "HubApi", on_b
     snapshot = repository.snapshots / commit
     if not commit or not snapshot.is_dir():
         raise ModelError(
-            f"{repository.name} is not in the Hugging Face cache.", f"`rdchat models download {repository.name}` does."
+            f"{repository.name} is not in the Hugging Face cache.",
+            f"`rdchat models download {repository.name}` gets it.",
         )
     blobs = repository.blobs_of(commit)
     present = _names(snapshot)

@@ -84,6 +84,7 @@ class Drafters:
     def __init__(self, model: LoadedModel, load_anyway: bool = False) -> None:
         self._model = model
         self._load_anyway = load_anyway
+        # By name; at most one.
         self._draft_models: dict[str, DraftModel] = {}
         # By folder; the last used one comes last.
         self._heads: dict[Path, HeadModel] = {}
@@ -293,6 +294,7 @@ class Drafters:
         folder = self.drafter_folder(named)
         if folder is None:
             return None
+        # Taken out, it is not dropped below, and comes last afterwards.
         head = self._heads.pop(folder, None)
         # Drafters are dropped before another one is loaded, so that both need not fit.
         while len(self._heads) >= self.max_heads:
@@ -355,7 +357,11 @@ class Drafters:
             return ModeOption(mode, available=False, reason=str(error))
 
     def _left_out(self, settings: DraftSettings) -> str:
-        """Return a sentence on the named drafters that the automatic mode cannot use; empty if it can use all."""
+        """Return sentences on what the automatic mode cannot use; empty if it can use all.
+
+        These are the drafters in the settings, damaged ones that might have been for the target where the settings name
+        no head, and the model's MTP layers.
+        """
         options = [self._option(mode, settings) for mode in DRAFTERS if settings.named(mode) is not None]
         wrong = [option.reason for option in options if not option.available]
         if settings.drafter is None:

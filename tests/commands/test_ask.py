@@ -46,7 +46,7 @@ JSON_FIELDS = {
         (["ask", "hi", "--temperature", "-1"], "temperature -1.0 is out of range: it must be from 0 to 10"),
         (["ask", "hi", "--temperature", "nan"], "temperature nan is out of range"),
         (["ask", "hi", "--top-p", "0"], "top-p 0.0 is out of range"),
-        (["ask", "hi", "--top-k", "-1"], "top-k -1 is out of range"),
+        (["ask", "hi", "--top-k", "-1"], "top-k -1 is out of range: it must be 0 (off) or a positive whole number"),
         (["ask", "hi", "--top-k", "many"], "invalid int value: 'many'"),
         (["ask", "hi", "--min-p", "2"], "min-p 2.0 is out of range"),
         (["ask", "hi", "--repetition-penalty", "0"], "repetition penalty 0.0 is out of range"),

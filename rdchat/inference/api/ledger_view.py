@@ -31,7 +31,8 @@ def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     The times of each level add up to those of the level above. Where there is one row only, the level above has its
     time, and the row is left out. As calls, a row of one stage has that stage's. A row of several stages has the number
     of what it is a part of: images in seeing, replies in reading, rounds in drafting and checking, plain steps in
-    writing without a draft, rounds and plain steps elsewhere; 0 where these are unknown.
+    writing without a draft, rounds and plain steps elsewhere; 0 where these are unknown. The level above has this
+    number too; where that is 0, it has the calls of the row that was left out.
 
     An example, with 10 rounds: the entry `reply` with 1 call and no parent; `drafting` with 10 calls in `reply`; and in
     `reply/drafting` the rows `prepare drafts` with 10 calls and `beam search` with 40.
@@ -127,6 +128,8 @@ class LedgerRow:
 
 def ledger_rows(entries: Iterable[LedgerEntry]) -> tuple[LedgerRow, ...]:
     """Return all stages, each directly followed by those inside it.
+
+    A stage whose stage around it is not among the entries stands at the top.
 
     Args:
         entries: Of one ledger, or of several: entries with the same path are added up.

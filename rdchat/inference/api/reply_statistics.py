@@ -270,7 +270,7 @@ class Statistics:
     def plain_tps(self) -> float | None:
         """Tokens a second that plain decoding would reach here; None where that was not measured.
 
-        A plain step takes no longer than one with a draft: where the reply's steps were quicker, they count.
+        A plain step takes no longer than a round: where the drafted reply's target calls were quicker, they count.
         """
         return 1000 / min(self.plain_step_ms, self._drafted_step_ms) if self.plain_step_ms else None
 
@@ -285,15 +285,15 @@ class Statistics:
     def speedup_error(self) -> float:
         """How far `speedup` may be off, as a share of it.
 
-        The baseline is older than the reply, and each call of a short reply counts for much. A plain step that took
-        longer than the reply's own steps is the baseline's error.
+        The baseline is older than the reply, and each call of a short reply counts for much. By as much as a plain
+        step took longer than the reply's own target calls, the baseline is wrong.
         """
         error = self.plain_error * sqrt(1 + 1 / max(self.target_calls, 1))
         return max(error, self.plain_step_ms / self._drafted_step_ms - 1)
 
     @property
     def _drafted_step_ms(self) -> float:
-        """Mean time of a step of a drafted reply; infinite where that is not known."""
+        """Mean time of a target call, plain step or round, of a drafted reply; infinite where that is not known."""
         return self.decode_ms / self.target_calls if self.rounds and self.target_calls and self.decode_ms else inf
 
     @property

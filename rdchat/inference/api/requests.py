@@ -252,7 +252,9 @@ SAMPLING_NUMBERS = {
     "presence_penalty": SamplingNumber("presence penalty", -2, 2),
     "frequency_penalty": SamplingNumber("frequency penalty", -2, 2),
 }
-"""By the name in `SamplingParams`: what models recommend, and what requests may have. It refuses a top-p of 0 too."""
+"""By the name in `SamplingParams`: what models recommend, and what requests may have.
+
+`SamplingParams` refuses a top-p of 0 too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +294,12 @@ class SamplingParams:
         return self.temperature < 1e-4
 
     def __post_init__(self) -> None:
+        # These two have ranges that the table's words do not fit.
+        require(0 < self.top_p <= 1, "top-p", self.top_p, "above 0 and at most 1")
+        require(self.top_k >= 0, "top-k", self.top_k, "0 (off) or a positive whole number")
         for name, number in SAMPLING_NUMBERS.items():
             value = getattr(self, name)
             require(number.low <= value <= number.high, number.label, value, f"from {number.low:g} to {number.high:g}")
-        require(0 < self.top_p <= 1, "top-p", self.top_p, "above 0 and at most 1")
-        require(self.top_k >= 0, "top-k", self.top_k, "0 (off) or a positive whole number")
         require(self.max_tokens >= 1, "max-tokens", self.max_tokens, "at least 1")
         require(all(self.stop), "stop", "''", "a string that is not empty")
 
@@ -371,6 +374,7 @@ class DraftSettings:
 
     def __post_init__(self) -> None:
         check_draft_tokens(self.draft_tokens)
+        # Made to be checked.
         BeamShape(self.beam_width, self.beam_length)
 
     @property

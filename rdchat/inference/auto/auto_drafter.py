@@ -87,7 +87,7 @@ class AutoState:
         available: The drafters besides prompt lookup.
         costs: Costs of calls and drafts.
         planner: Compares drafts.
-        has_replied: Whether there was a reply since plain steps were last checked.
+        has_replied: Whether there was a reply since the last `measure`, which clears it; `ChatSession` sets it.
     """
 
     def __init__(self, model: LoadedModel) -> None:
@@ -95,9 +95,10 @@ class AutoState:
         self.available = AvailableDrafters()
         # By temperature.
         self._estimates: dict[float, AcceptanceEstimates] = {}
-        # The files of measured costs; only of parts that this target and its drafters have.
+        # The files of measured costs; only of parts that this target and its drafters have. Empty until they are read,
+        # and again after `use_drafters` had other drafters.
         self._files: dict[Part, CostFile] = {}
-        # What starts each measurement that is still to be made, in order.
+        # What starts each measurement that is still to be made, in order. One that begins is taken out.
         self._missing: dict[Part, Callable[[], Measurement]] = {}
         # The measurement that goes on at the next `measure`.
         self._running: tuple[Part, Measurement] | None = None
@@ -123,6 +124,7 @@ class AutoState:
 
     def use_drafters(self, available: AvailableDrafters) -> None:
         """Use these drafters from now on, and read their measured costs."""
+        # Other drafters have other costs and acceptance, so `look_up_costs` reads all again.
         if available != self.available:
             self.available = available
             self._estimates.clear()
@@ -145,13 +147,14 @@ class AutoState:
         known = draft is self.available.draft_model
         step_ms = self.costs.draft_model_step_ms if known else self._share_of(draft) * self.costs.plain_ms(depth)
         estimates = self.estimates(sampling)
+        # The root and the chain, then one runner-up more each time; a target that takes no trees has the chain alone.
         sizes = range(1 + draft_tokens, 1 + MAX_ROWS if self.trees else 2 + draft_tokens)
         shapes = [DraftShape.of_size(draft_tokens, size) for size in sizes]
         drafts = [(shape.nodes, estimates.chain(shape)) for shape in shapes]
         return shapes[self.planner.best_size(drafts, draft_tokens * step_ms, depth)]
 
     def look_up_costs(self) -> None:
-        """Read the measured costs, unless that is done."""
+        """Read the measured costs, unless that is done. Where the model's files are gone, none are known."""
         try:
             if not self._files:
                 self._read_costs()
@@ -203,6 +206,7 @@ class AutoState:
             _LOG.exception("The costs of %s could not be measured", part.value)
             self._running = None
             if is_device_error(error):
+                # `device_errors` turns it into one of the errors above.
                 with device_errors("to measure"):
                     raise
         return self._running is not None or bool(self._missing)
@@ -242,6 +246,7 @@ class AutoState:
                     self._missing[part] = work
                     continue
                 self._use(part, known)
+                # Readings are no times, so other work cannot have disturbed them, and once is enough.
                 if measurements < MEASUREMENTS and part is not Part.READINGS:
                     again[part] = work
         # Parts without any costs come first.

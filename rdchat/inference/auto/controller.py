@@ -96,7 +96,7 @@ class Controller:
         self._costs = planner.costs
         self._estimates = estimates
         self._sources = list(sources)
-        # The best draft at the last decision.
+        # The best draft at the last decision, whether or not it was taken; None where nothing could be drafted.
         self._choice: Choice | None = None
         # Whether the last call was a round; the first token counts as none.
         self._last_was_round = False
@@ -104,7 +104,8 @@ class Controller:
         self._budget = _START_BUDGET
         # Rounds since the last plain step.
         self._rounds_in_a_row = 0
-        # Plain steps to come before the next round.
+        # Plain steps to come before the next round. `plan_round` sets it when they are to be timed again; the first one
+        # follows at once. `wants_queue` counts down, and queues the others.
         self._plain_steps_due = 0
         # Whether a draft was made in this reply.
         self._has_drafted = False
@@ -119,7 +120,7 @@ class Controller:
         choice = self._choice
         if choice is None or not self._last_was_round:
             known = self._costs.measured or self._has_drafted
-            # No plain step was timed yet.
+            # There is something to draft with, but no plain step was timed yet, so `_choose` returns None.
             undecided = known and choice is None and self._sources
             text = _COMPARING if self._plain_steps_due or undecided else explanation(choice, False, known)
             speedup = round(choice.speedup, 3) if choice else 1.0

@@ -116,7 +116,7 @@ class CallCurve:
 
     def __init__(self, costs: Costs) -> None:
         self._depths = sorted({depth for _, depth in costs})
-        # Whether calls of several rows were measured; a model that verifies no drafts has plain steps alone.
+        # Whether calls of rounds were measured; a model that verifies no drafts has plain steps alone.
         self._verifies = any(rows != PLAIN_STEP for rows, _ in costs)
         # Milliseconds for each depth, by rows; entry 0 is the plain step.
         table = [np.zeros(len(ROWS))]
@@ -190,8 +190,8 @@ class CostModel:
     def use(self, part: Part, costs: Costs) -> None:
         """Use measured costs of a part, instead of what was known before; empty costs remove it.
 
-        Plain steps measured again correct the curve of calls where there is one. Another curve begins without
-        corrections. Readings are no costs of this model.
+        Plain steps measured again correct the curve of calls where there is one; empty ones change nothing. Another
+        curve begins without corrections. Readings are no costs of this model.
         """
         match part:
             case Part.PLAIN if costs:
@@ -257,6 +257,7 @@ class CostModel:
             unread: Tokens of the conversation that it has not read yet, the root excluded.
         """
         step = self.draft_model_step_ms
+        # Where nothing was measured, 16 rows are guessed to cost as much as 2.5 steps.
         fed = {rows: ms for (rows, _), ms in self._draft_model.items()} or {1: step, 16: 2.5 * step}
         return line(1 + unread, fed) + (steps - 1) * step
 
@@ -270,6 +271,7 @@ class CostModel:
         if predicted := self.plain_ms(depth):
             off = min(abs(log(ms / predicted)), _LARGEST_SURPRISE)
             self._deviation += _NEW_WEIGHT * (off - self._deviation)
+        # A measured curve always predicts a time.
         if self.measured:
             self.learn(Mode.OFF, ms / predicted)
             return

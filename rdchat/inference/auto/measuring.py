@@ -101,6 +101,7 @@ def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int]
     A depth that takes more than a minute to reach is left out, and so are those after it. For a model that cannot
     verify drafts only plain steps are measured.
     """
+    # To find this out, models are called: that is a slice of its own.
     kind = model.capability.kind
     yield
     depths = [depth for depth in depths if depth + _ROOM <= model.info.context_length]
@@ -143,11 +144,12 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
     """
     layer = head.head
     assert isinstance(layer, BoundMtpHead)
+    # The hidden states before the target's final norm, and with `trunk` those after it too.
     both = replace(Reading(before_norm=True).reads(model), trunk=True)
     prompt = model.encode_chat((ChatMessage(Role.USER, _SUBJECT),))
-    text, hidden = yield from _write_text(model, prompt, both)
-    # Side by side in each row: the hidden states after the target's final norm, and those before it.
-    after, before = mx.split(hidden, 2, axis=-1)
+    text, recorded = yield from _write_text(model, prompt, both)
+    # They stand side by side in each row.
+    after, before = mx.split(recorded, 2, axis=-1)
     wrong: dict[tuple[int, int], float] = {}
     for reading in layer.readings:
         right = 0
@@ -310,7 +312,7 @@ class TimingCache:
         self._drafter.read_prompt(tokens, hidden[0], start)
         self._hidden = hidden[0, -_COMMITTED:]
         mx.eval(self._hidden)
-        # The first draft must read the hooks before the next call of the target.
+        # A drafter's first draft reads the hooks, which must still be of this call: so it is made now, and not timed.
         if start + len(tokens) == len(self._text):
             self.draft_ms(BeamShape(1, 2))
 
@@ -354,6 +356,7 @@ class TimingCache:
     def _step(self, token: mx.array) -> mx.array:
         logits = self._model.network(token[None], cache=self._cache.layers)[:, -1]
         position = len(self._cache.tokens)
+        # Which token it is does not matter here, only how many there are.
         self._cache.tokens.append(0)
         chosen, sure = self._chooser.choose_quickly(logits, position, mx.array([0]), 0)
         mx.async_eval(chosen, sure)

@@ -105,7 +105,8 @@ class DraftEstimate:
 
     def __init__(self, drafted: Sequence[int], usual: Floats) -> None:
         self._drafted = np.array(drafted)
-        # Bisection finds the chances of continuing that give `usual`.
+        # Bisection finds the chances of continuing that give `usual`: binary digit by digit, from 1/2 down. A digit is
+        # kept where it does not make the expected tokens too many.
         self._chances = np.zeros_like(usual)
         for bit in 0.5 ** np.arange(1, 40):
             self._chances += bit * (self._accepted(self._chances + bit) <= usual)
@@ -132,6 +133,7 @@ class DraftEstimate:
             ended: Whether the reply ended here, so that nothing is known about the next token.
         """
         chance = float(self._chances[np.searchsorted(self._drafted, drafted), nodes])
+        # One observation for each accepted token, and one for the token that was refused after them.
         for observed in [1.0] * accepted + [0.0] * (accepted < drafted and not ended):
             for rate in (self._of_texts, self._of_text):
                 rate.learn(observed, chance)
@@ -396,7 +398,6 @@ def explanation(choice: Choice | None, drafts: bool, measured: bool) -> str:
     if drafts:
         return f"Expected: {choice.speedup:.1f} times as fast."
     percent = round(100 * (choice.speedup - 1))
-    effect = "be slower" if percent < 0 else "gain nothing"
-    if percent > 0:
-        effect = f"gain only {percent}\N{NARROW NO-BREAK SPACE}%"
+    gained = f"gain only {percent}\N{NARROW NO-BREAK SPACE}%" if percent else "gain nothing"
+    effect = "be slower" if percent < 0 else gained
     return f"Drafting would {effect} here, so it is off."

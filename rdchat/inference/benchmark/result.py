@@ -274,6 +274,7 @@ class BenchResult:
             figures=self._figures(runs),
             groups={group: self._figures([run for run in runs if run.group == group]) for group in groups},
             pooled={group: _pooled(run for run in runs if group in {run.group, "all"}) for group in [*groups, "all"]},
+            # Without a reply nothing can be said.
             identical_text=not differences if runs and all(run.token_ids for run in runs) else None,
             first_difference=worst,
             mode_reason=next((run.mode_reason for run in all_runs if run.mode_reason), None),
@@ -289,6 +290,7 @@ class BenchResult:
         """Return one run's value for each name of `FIGURES`; None where it has no meaning or is unknown."""
         counts = run.statistics
         plain, mlx_lm = self.runs_of_turn(run)
+        # 0 waits in a reply with rounds means that they were not counted.
         syncs_known = counts.rounds and counts.target_calls and counts.host_syncs
         return {
             "decode_tps": counts.decode_tps,

@@ -174,6 +174,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
             while not self._cancelled.is_set() and session.work_while_idle():
                 pass  # It measures the cost of target calls, as the app does between replies.
         yield from not_run
+        # Never a baseline: plain decoding always runs.
         unavailable = {run.cell for run in not_run}
         # The cells of a turn, each with the index of the plain decoding that it is compared with.
         entries = [(index, plan.baseline_of(plan.all_cells[index])) for index in cells if index not in unavailable]
@@ -183,6 +184,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         # Turns that an earlier start has not stored. `finished` names a turn as `BenchRun.turn` does: baseline, prompt,
         # trial. All baselines of a precision run in one turn, so the first one is looked up for all.
         unmeasured = [(trial, prompt) for trial, prompt in turns if (baselines[0], prompt, trial) not in plan.finished]
+        # Runs that will not be made: all of the cells that cannot run, and those of turns that are stored.
         self._total -= len(not_run) * len(turns) + len(entries) * (len(turns) - len(unmeasured))
         for trial, prompt in unmeasured:
             if self._cancelled.is_set():
@@ -195,6 +197,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         """Write a few tokens with each cell; return an empty run for each cell whose mode cannot run."""
         plan = self._plan
         not_run = []
+        # Each turn needs all drafters, so all stay loaded.
         session.drafters.max_heads = max(len({plan.all_cells[index].draft.drafter for index in cells}), 1)
         for index in cells:
             cell = plan.all_cells[index]

@@ -39,6 +39,7 @@ class RunsFile:
     def __init__(self, path: Path, plan: BenchPlan, info: ModelInfo) -> None:
         header = _header(plan, info)
         is_new = not path.exists() or not path.stat().st_size
+        # `JsonLines` refuses what is no file.
         if not is_new and path.is_file() and not _begins_with(path, header):
             raise _other_content(path)  # Before `JsonLines` drops an incomplete last line.
         self._lines = JsonLines(path)
@@ -101,6 +102,7 @@ def _header(plan: BenchPlan, info: ModelInfo) -> dict[str, Any]:
                 # This adds the file to `digest`.
                 hashlib.file_digest(weights, lambda: digest)
     stored = replace(plan, prompts=tuple(Prompt("", prompt.group) for prompt in plan.prompts), earlier_replies=())
+    # No turn is finished in a new file, and the empty set of that is no JSON.
     facts = {"target_hash": target, "benchmark": digest.hexdigest(), "plan": asdict(stored) | {"finished": []}}
     return environment(info) | facts
 

@@ -51,7 +51,8 @@ class _Work:
         states: The states of the layers that cannot be trimmed where `note_prompt` was called, by the number of tokens.
         shared: Length of the beginning that belongs to the project.
         segments: The segments that are not written yet, in order; None before the folder was looked at.
-        failed: Whether a file could not be written; the writer sets it.
+        failed: Whether nothing more of it is written. The writer sets it where a file could not be written, and
+            `DiskCaches.leave` where a reply is about to change the cache.
     """
 
     folder: CacheFolder
@@ -112,7 +113,8 @@ class DiskCaches:
             cache: Holds a proper prefix of the prompt, before and afterwards; it has the prompt's images.
             prompt: Token ids.
             folder: The chat's; None for none.
-            check: Called before each file; what it raises ends the work, and the cache is as it was, or longer.
+            check: Called before each file; what it raises ends the work, and the cache is as it was, or longer. After
+                an error of the disk or the device it is empty.
         """
         if folder is None or len(prompt) < _MIN_TOKENS or (layout := self._layout) is None:
             return 0
@@ -150,7 +152,7 @@ class DiskCaches:
         for work in self._work:
             is_same_folder = folder is not None and work.folder.path == folder.path
             if is_same_folder or work.cache() in {None, cache}:
-                # The writer's thread may have the work's last segment.
+                # The writer's thread may have the work's last segment, and then does not write it.
                 work.failed = True
         self._work = [work for work in self._work if not work.failed]
         self._states = {}
@@ -159,6 +161,7 @@ class DiskCaches:
         """Give the next segment to the writer; return whether there is more to do. It takes some milliseconds."""
         if not self._work:
             return False
+        # One segment may wait behind the one that is written: each waiting copy takes memory.
         if self._writer.has_more:
             time.sleep(_WAIT_S)
             return True
@@ -245,6 +248,7 @@ def _read(
     segments = [each for each in _plan(prompt, folder_of, layout.has_state) if each.end > reached]
     if not segments or segments[-1].end - reached < _MIN_GAIN:
         return
+    # A folder in use counts as new when room is made.
     for folder in {folder_of[each] for each in segments}:
         os.utime(folder)
     try:
@@ -260,7 +264,8 @@ def _read(
             reached = segment.end
             if segment.is_end:
                 layout.set_state(cache, arrays[layout.row_arrays :], reached)
-            # Without the state, or inside an image, no prompt can go on; the next segment gets there.
+            # The cache gets tokens only up to where a prompt can go on: an end, or, without state, any block that ends
+            # outside of images. Rows behind them wait for the next segment, or `cut` drops them.
             if segment.is_end or not (layout.has_state or cache.cuts_image(reached)):
                 cache.extend(prompt[len(cache.tokens) : reached])
     finally:
@@ -299,7 +304,8 @@ def _missing(layout: CacheLayout, work: _Work, cache: KVCache) -> list[Segment]:
     """Return the segments of a cache that have no file."""
     length = len(cache.tokens)
     blocks = range(ROWS, length + 1, ROWS)
-    # A cache without state can be cut anywhere, so only the end of the shared beginning is of use besides the last one.
+    # A cache without state can be cut anywhere, so only the end of the shared beginning is of use besides the last one;
+    # 0 is none.
     positions = {*work.states, 0 if layout.has_state else work.shared}
     ends = [*sorted(each for each in positions if 0 < each < length), length]
     digests = digests_of(cache.tokens, {*blocks, *ends})
@@ -324,7 +330,8 @@ def _written(layout: CacheLayout, work: _Work, segment: Segment, data: bytes) ->
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         if segment.is_end:
-            # The oldest go, so that there are at most `_ENDS` with the new one.
+            # The oldest go, so that there are at most `_ENDS` with the new one. They go before room is made, so that
+            # their own room counts, even where it is not enough in the end.
             ends = sorted(path.glob("*.end"), key=lambda file: file.stat().st_mtime)
             for oldest in ends[: 1 - _ENDS]:
                 oldest.unlink()

@@ -160,6 +160,7 @@ def _call(text: str, tools: OfferedTools) -> ToolCall:
     elif "function" in fields and "name" not in fields:
         fields["name"] = fields.pop("function")
     name = json.loads(fields.pop("name"))
+    # Both at once are refused: there is one name on the left.
     (arguments,) = [fields.pop(each) for each in ("arguments", "parameters") if each in fields] or ["{}"]
     if fields:
         raise ValueError("more than a call")
@@ -302,6 +303,7 @@ class _StandIns:
     def __init__(self, tools: OfferedTools) -> None:
         properties = (schema.get("properties") for schema in tools.schemas.values())
         names = {*tools.schemas, *(key for each in properties if isinstance(each, dict) for key in each)}
+        # The longest first: a name with a blank may end in another one.
         odd = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
         self._names = {f"_stand_in_{number}_": name for number, name in enumerate(odd)}
 

@@ -32,7 +32,8 @@ _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list:
 def repaired(text: str) -> Iterator[str]:
     """Yield what a text may be meant to be: with more braces, with escaped line breaks too, or with JSON's quotes.
 
-    Line breaks are escaped last: a form that is not JSON takes them as they are, and an escape for two letters.
+    The text with its own line breaks comes before the one with escaped ones: a form that is not JSON takes line breaks
+    as they are, and an escape for two letters.
     """
     stripped = text.strip()
     escaped = _STRING.sub(lambda match: _escaped(match[0]), stripped)
@@ -121,20 +122,20 @@ class OfferedTools:
         root = self.schemas.get(name, {})
         properties = root.get("properties")
         kinds = _kinds(properties.get(key) if isinstance(properties, dict) else None, root)
-        blank = text.strip()
-        kind, as_json = _WORDS.get(blank, ("", ""))
+        stripped = text.strip()
+        kind, word = _WORDS.get(stripped, ("", ""))
         is_text = "string" in kinds or not kinds
         if kind in kinds and (kind == "null" or not is_text):
-            return as_json
-        if not is_text and kinds & {"integer", "number"} and NUMBER.fullmatch(blank):
-            return blank
-        as_json = (python_json(blank) or blank) if self._lenient and kinds & {"object", "array"} else blank
+            return word
+        if not is_text and kinds & {"integer", "number"} and NUMBER.fullmatch(stripped):
+            return stripped
+        as_json = (python_json(stripped) or stripped) if self._lenient and kinds & {"object", "array"} else stripped
         value = json_or_none(as_json)
         if isinstance(value, dict | list) and (not kinds or _TYPES[type(value)] in kinds):
             return as_json
         if isinstance(value, str) and not kinds:
-            return blank
-        are_words = blank and not kinds & {"object", "array"} and not any(map(str.isdigit, blank))
+            return stripped
+        are_words = stripped and not kinds & {"object", "array"} and not any(map(str.isdigit, stripped))
         if is_text or are_words:
             return json.dumps(text, ensure_ascii=False)
         raise ValueError("a value of another type")
@@ -174,6 +175,7 @@ def _kinds(schema: object, root: Mapping[str, Any]) -> set[str]:
         kinds |= {named} if isinstance(named, str) else {each for each in named if isinstance(each, str)}
         values = [*part["enum"]] if isinstance(part.get("enum"), list) else []
         values += [part["const"]] if "const" in part else []
+        # Where the types are named, listed values add none.
         if not named:
             kinds |= {_TYPES.get(type(each), "null") for each in values}
         for several in ("anyOf", "oneOf", "allOf"):

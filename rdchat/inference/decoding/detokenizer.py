@@ -50,7 +50,7 @@ class Detokenizer:
         self._text = ""
         # Characters of `_text` that were handed out.
         self._released = 0
-        # For each token, the length of `_text` with its last character.
+        # For each token, the length of `_text` with its last character, also where that character is not complete yet.
         self._ends: list[int] = []
         # Where the stop string begins; None while none has appeared.
         self._cut: int | None = None
@@ -95,7 +95,10 @@ class Detokenizer:
         return self.text[self._released :]
 
     def control_offsets(self, token_id: int) -> list[int]:
-        """Return the offset in the text of its last token, if that is a control token spelled as the decoder does."""
+        """Return the offset in the text of its last token, if that is a control token spelled as the decoder does.
+
+        It is a list of this one offset, or an empty list.
+        """
         spelled = self._control.get(token_id)
         return [len(self._text) - len(spelled)] if spelled is not None and self._text.endswith(spelled) else []
 

@@ -160,6 +160,7 @@ class Ledger:
             until: A moment of `perf_counter_ns` at which no stage is open.
         """
         totals = {stage.path: (stage.calls, stage.nanoseconds) for stage in self._stages}
+        # The reader still has the last event.
         if 0 < self._handed_over < until:
             calls, nanoseconds = totals[Stage.HAND_OVER]
             totals[Stage.HAND_OVER] = (calls + 1, nanoseconds + until - self._handed_over)

@@ -161,6 +161,7 @@ class Reply:
         left_out: A sentence: why a drafter was left out of the rest of the reply; empty where none was.
         seen: What penalties look at before the last token, see `TokenChooser.seen`; None without a penalty.
         trace: Whether events carry the target's log-probabilities, and rounds their trees.
+        finish_reason: Why it ended; None before. `add_token` sets it, or `ReplyIterator` where the reply is cancelled.
     """
 
     def __init__(self, job: ReplyJob) -> None:
@@ -180,7 +181,8 @@ class Reply:
         # For each token, when it came, and the counters then.
         self._taken: list[tuple[int, Statistics]] = []
         self._speeds: deque[float] = deque(maxlen=_SPEEDS)
-        # When the last speed was sampled, and the tokens then.
+        # When the last speed was sampled, and the tokens then; before the first sample no moment, and the first token,
+        # which came with the prompt.
         self._sampled = 0, 1
         # Milliseconds of a plain step, with which the reply is compared; 0 if not measured. See `statistics`.
         self._baseline = 0.0

@@ -212,6 +212,7 @@ class TokenChooser:
         scores = _filtered_scores(values, border, self._temperature, keys[depths] if deepest else keys, ids)
         best = mx.argmax(scores, axis=-1, keepdims=True)
         if count < logits.shape[-1]:
+            # Above the last candidate the border leaves no token beyond the candidates.
             sure = border[:, 0] > values[:, -1]
             if self._masked:
                 # A mask may leave fewer tokens than candidates; then no others are left.
@@ -285,11 +286,11 @@ def penalize(logits: mx.array, seen: mx.array, params: SamplingParams) -> mx.arr
         seen: (vocabulary,) or (n, vocabulary) int32, see `TokenChooser.seen`.
         params: Sampling parameters of the reply.
     """
-    return _penalized(logits, seen, *(mx.array(each, mx.float32) for each in _penalties(params)))
+    return _penalize_compiled(logits, seen, *(mx.array(each, mx.float32) for each in _penalties(params)))
 
 
 @partial(mx.compile, shapeless=False)
-def _penalized(
+def _penalize_compiled(
     logits: mx.array, seen: mx.array, repetition: mx.array, presence: mx.array, frequency: mx.array
 ) -> mx.array:
     """Compute `penalize`, compiled."""

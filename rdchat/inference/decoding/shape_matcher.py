@@ -17,6 +17,8 @@ from rdchat.inference.verification import LoadedModel
 class ShapeVocabulary:
     """A model's tokens as llguidance needs them; takes about a second to make.
 
+    llguidance's `TokenizerWrapper` reads the attributes without an underscore, and calls the object to tokenise.
+
     Args:
         model: The target.
     """
@@ -77,6 +79,7 @@ class ShapeVocabulary:
         tokens = list[int]()
         for part in (thought, *(marker if closed else ()), answer):
             tokens += [part] if isinstance(part, int) else self(part.encode())
+        # The matcher refuses what does not fit; the bytes differ where no tokens spell the text.
         if not llmatcher.consume_tokens(tokens) or b"".join(self.tokens[token] for token in tokens) != begun.encode():
             raise ShapeRefusedError(
                 f"The beginning of the answer does not fit the {shape.label}.", "Leave it out, or change it."

@@ -78,6 +78,7 @@ def find_tool_calls(
     offered = OfferedTools(known)
     # Where calls without an opening mark may begin: strictly only whole JSON counts, leniently the form's own calls.
     json_heads = _json_heads(text, markers[1], offered) if _reads_json(read) else []
+    # Both ways of reading are lazy: `_find` reads.
     strict = _Blocks(text, markers, read, offered, ended, json_heads)
     heads = list[int]()
     if isinstance(read, tagged.TaggedForm) and read.call_end:
@@ -138,7 +139,7 @@ def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Span
     for first, last in written:
         borders = _code_borders(text, first, last)
         for start, end, calls in blocks.between(first, last):
-            # In code, or directly behind a backtick, it is quoted.
+            # Behind an odd number of borders it is in code, and so quoted, as it is directly behind a backtick.
             if bisect_left(borders, start) % 2 == 0 and text[start - 1 : start] != "`":
                 results += calls
                 cuts.append((start, end))
@@ -197,7 +198,9 @@ class _Blocks(NamedTuple):
         for start, inside in sorted(begins, key=lambda each: (each[0], -each[1])):
             if start < after:
                 continue
+            # Where this is no block, the next one may begin right behind the mark.
             after = max(inside, start + 1)
+            # A block that is read in vain counts by the longest text that was tried, not by all of them.
             furthest = inside
             for end in self._ends(start, inside, last, closed):
                 furthest = max(furthest, end)
@@ -214,10 +217,10 @@ class _Blocks(NamedTuple):
     def _ends(self, start: int, inside: int, last: int, closed: list[int]) -> Iterator[int]:
         """Yield where a block may end.
 
-        Whole JSON with a mark behind it ends there, and nowhere else. Other blocks may end at each of the next end
-        marks, the last one of these first; a block without an opening mark ends at none but these. Then come, if the
-        model ended the reply itself, the end of Mistral's calls and the end of the text; and then the next opening
-        mark. `closed` is where the range has end marks, in order.
+        Whole JSON with a mark behind it ends there, and nowhere else; an empty end mark is behind any. Other blocks may
+        end at each of the next end marks, the last one of these first; a block without an opening mark ends at none but
+        these. Then come, if the model ended the reply itself, the end of Mistral's calls and the end of the text; and
+        then the next opening mark. `closed` is where the range has end marks, in order.
         """
         begin = after_blanks(self.text, inside)
         behind, is_complete = objects_end(self.text, begin)

@@ -179,6 +179,7 @@ def search(
     tokens = [mx.array(root.token, mx.int32).reshape(1)]
     parents = [mx.array([-1], mx.int32)]
     scores = [beam_scores]
+    # Scores that show whether all is finite.
     checked = [beam_scores]
     for level in range(levels):
         ids = state.ids()
@@ -256,6 +257,7 @@ def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[
     # Indices among the selected nodes; the root's is -1.
     parents = mx.sum(selected <= parents[selected][:, None], axis=1) - 1
     deepest = min(max(pool.levels, len(branch)), count - 1)
+    # It is packed with the pool's node numbers in place of tokens, which the last line looks up.
     tree = PackedTree.from_parents(selected, parents, ranks[selected], deepest)
     return replace(tree, tokens=tokens[tree.tokens]), tree.tokens >= drafted
 

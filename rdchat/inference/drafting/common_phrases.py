@@ -45,7 +45,9 @@ class CommonPhrases:
         self._folder = folder
         self._tokenizers = tokenizers
         self._table: PhraseTable | None = None
+        # Whether a reply has looked for the table's file; where there was none, it is counted.
         self._opened = False
+        # The count, running or ended; after an error it is not tried again.
         self._counting: Job[PhraseTable] | None = None
         self._thread = SerialThread("phrases")
 
@@ -70,7 +72,8 @@ class CommonPhrases:
         self.count_when_missed()
         if self._counting is not None:
             with suppress(RdchatError):
-                self._counting.result()
+                # `_take` may run a moment after the result is there.
+                self._table = self._counting.result()
 
     def _path(self) -> Path:
         """Return the table's file."""

@@ -56,6 +56,9 @@ class DraftModel:
     Attributes:
         offered: (n,) uint32: tokens that are the same in both models, ascending; None where all below `shared_tokens`
             are.
+        shared_tokens: The same, at most the vocabulary of either model.
+        end_tokens: The target's.
+        cache: The KV cache that is kept.
         image_token: The id that stands for each token of an image, so that both models count the same positions.
 
     Raises:
@@ -175,7 +178,7 @@ class DraftModelDrafter(Drafter):
         self._fed: list[mx.array] = []
         # Whether the answer has a format, whose matcher may replace drafted tokens.
         self._shaped = request.shape is not None
-        # Whether a round is open.
+        # Whether a round of the cache is open: from a draft on until `observe`.
         self._open = False
         # Whether the draft's logits and scores are finite, () bool each.
         self._finite: list[mx.array] = []
@@ -190,6 +193,7 @@ class DraftModelDrafter(Drafter):
         self._cache.keep_prefix_of(self._committed)
         if self._room > 0:
             yield from prefill(self._model, self._cache, self._committed, cancelled, self._ledger)
+            # The waits of the prompt are no waits of rounds.
             self._cache.take_waits()
 
     @override

@@ -175,6 +175,7 @@ class HeadDrafter(Drafter):
         self._trees = model.capability.kind is DraftKind.TREE
         # Position of the last token, once there is one.
         self._position = len(prompt)
+        # (width,) the target's hidden state at the token before the last one; None until `_begin` or the first round.
         self._hidden: mx.array | None = None
         # The draft that was begun in the round being verified.
         self._ahead: _Ahead | None = None
@@ -239,7 +240,7 @@ class HeadDrafter(Drafter):
 
     def offer_best(self, pool: NodePool, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:
         """Offer the best nodes of a search, perhaps only the root; trees only if the target takes them."""
-        # Two nodes are a chain whatever the scores are.
+        # Two nodes are a chain whatever the scores are, and so are levels of one node.
         if not branch.tokens and (nodes <= 2 or pool.level_size == 1):
             return Draft(PackedTree.chain(pool.tokens[:nodes]), finite=pool.finite)
         with self._ledger.stage(Stage.SELECT_NODES):
@@ -278,6 +279,7 @@ class HeadDrafter(Drafter):
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         assert verified.hidden is not None
+        # A first round without a draft of this head: `_begin` has not added the first token.
         if self._hidden is None:
             self._index.extend([root])
         ahead = self._ahead

@@ -128,6 +128,17 @@ def test_a_table_is_counted_once_a_reply_has_missed_it(default_model: Path, few_
     assert CommonPhrases(default_model, shared_tokenizers()).for_reply(_REQUEST) is not None, "the next start finds it"
 
 
+def test_a_table_that_was_waited_for_is_used_at_once(
+    default_model: Path, few_answers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phrases = CommonPhrases(default_model, shared_tokenizers())
+    assert phrases.for_reply(_REQUEST) is None
+    # A job makes its call after its result is there, so it may come later than the next reply.
+    monkeypatch.setattr(phrases, "_take", lambda _outcome: None)
+    phrases.finish_counting()
+    assert phrases.for_reply(_REQUEST) is not None
+
+
 def test_another_tokenizer_gets_a_table_of_its_own(default_model: Path, few_answers: None, small_model: Path) -> None:
     phrases = CommonPhrases(small_model, shared_tokenizers())
     assert phrases.for_reply(_REQUEST) is None

@@ -146,7 +146,8 @@ def block_config(checkpoint: Checkpoint, _depth: int | None) -> BlockConfig:
         target_layers=_target_layers(parts),
         target_width=sizes["hidden_size"],
         target_depth=block.target_depth,
-        # The last token of a shifted block drafts nothing, and the others do not see it.
+        # The last token of a shifted block drafts nothing, and the others do not see it, so it is left out. A block
+        # needs a token that drafts: 2 are the least where one of them, the shifted block's last or a root, does not.
         block_size=block.size("block_size", minimum=1 + (shifted or not from_anchor)) - shifted,
         mask_token=block.size("mask_token_id", minimum=0),
         from_anchor=from_anchor,

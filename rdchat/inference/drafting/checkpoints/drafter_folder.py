@@ -69,6 +69,8 @@ def target_named_in(folder: Path) -> str | None:
             return bound_hash(folder) or ""
         except ModelError:
             return ""
+    # `write_drafter` writes the configuration to a temporary file first, and puts it in its place last. While that file
+    # is there, the weights and the card may be in their places already.
     return None if names <= temporary or temporary_of(folder / CONFIG).name in names else ""
 
 

@@ -113,6 +113,7 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
     config = Eagle3Config(
         **sizes,
         windows=windows,
+        # The first layer always does.
         takes_embedding=tuple(
             not number or f"layers.{number}.hidden_norm.weight" in checkpoint.tensors for number in range(len(windows))
         ),

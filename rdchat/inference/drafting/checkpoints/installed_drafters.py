@@ -110,6 +110,7 @@ def search_drafters(model_hash: str | None, model: Path | None = None) -> Drafte
         if not os.path.lexists(folder / CONFIG):
             continue
         try:
+            # `bound_hash` is read also without a hash to compare it with, since it finds damaged ones.
             if folder == paired or (bound_hash(folder) == model_hash and model_hash is not None):
                 inspect_drafter(folder)
                 match = match or folder

@@ -98,6 +98,7 @@ def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> Boun
     ids = np.arange(count) if apples else fetch(tensors[_VOCABULARY]).astype(np.int64)
     vocabulary = checkpoint.drafted_tokens(_VOCABULARY, ids, model.info.vocabulary_size)
     for name, stored in names.items():
+        # A stored matrix that is wider than ours holds two of ours side by side.
         if expected[stored] != shapes[name]:
             width = config.hidden_size
             tensors[name] = tensors[stored][:, :width] if name == "from_hidden.weight" else tensors[stored][:, width:]

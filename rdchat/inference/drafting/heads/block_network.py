@@ -121,9 +121,10 @@ class CausalRefiner(ShapedModule):
     """XPress's refiner (arXiv 2608.02438; `XPressRefinerHead` in speculators 0.9), computed token by token.
 
     Each place of a block has a row: a projection of its own hidden state, of the mean of all, and of the token before
-    it. It adds up the rows to its own, weighted channel by channel (`mix_l`), and an MLP makes its bias of the sum. So
-    a place depends on the tokens before it alone. The authors refine a whole block a few times, each time with the
-    tokens of the time before (Jacobi iteration); this is where that ends, and it gives each path of a tree its own.
+    it. To its own row it adds all rows up to and with that one, weighted channel by channel (`mix_l`: channel, place
+    that adds up, place of the row), and an MLP makes its bias of the sum. So a place depends on the tokens before it
+    alone. The authors refine a whole block a few times, each time with the tokens of the time before (Jacobi
+    iteration); this is where that ends, and it gives each path of a tree its own.
     """
 
     def features(self, hidden: mx.array) -> mx.array:
@@ -138,10 +139,8 @@ class CausalRefiner(ShapedModule):
             features: (2 * rank,) of this place.
             past: (beams, n, rank): rows of the block's n places before it; None at the first.
         """
-        rows = self.in_proj(joined(features, self.token_embed(tokens)))[:, None]
-        row = rows
-        if past is not None:
-            rows = mx.concatenate([past, row], axis=1)
+        row = self.in_proj(joined(features, self.token_embed(tokens)))[:, None]
+        rows = row if past is None else mx.concatenate([past, row], axis=1)
         position = rows.shape[1] - 1
         x = mx.sum(rows * self.mix_l[:, position, : position + 1].T, axis=1) + row[:, 0]
         return self.readout(x + self.mlp_down(swiglu(self.mlp_gate(x), self.mlp_up(x)))), rows

@@ -58,7 +58,8 @@ class ContextMemory(HeadMemory):
         self._hidden: mx.array | None = None
         # Output of the last row fed, (1, width), where rows have one.
         self._fed: mx.array | None = None
-        # Hidden state of the last row, (1, width), where it was taken ahead.
+        # Hidden state of the last row, (1, width), where it was taken ahead. If the next token turns out to be another
+        # one, `_drop_from` has the row computed again. `keep` sets it; the next tokens or the next reply clear it.
         self._last: mx.array | None = None
         self.path = mx.array([], mx.int32)
         # Which of the rows taken ahead are of committed tokens, (n,) bool, lazy.
@@ -128,6 +129,7 @@ class ContextMemory(HeadMemory):
         self._last = hidden if self._looks_ahead else None
         start = self.positions[-1] + 1
         self._text[start:] = tokens
+        # The rows of the path came first, so they have these positions; `_end_ahead` cuts those behind them.
         self.positions += range(start, start + len(tokens))
         self._end_ahead()
 
@@ -140,6 +142,7 @@ class ContextMemory(HeadMemory):
         if root.later is not None:
             assert self._ahead is not None
             return
+        # The last token that waits or has a row; the one before the root may have neither.
         known = self._waiting or self.positions
         if not known or known[-1] < root.position - 1:
             self._wait([root.position - 1], root.hidden[None])
@@ -214,7 +217,8 @@ class ContextMemory(HeadMemory):
         hidden = self._hidden[:count]
         self._keep_waiting(slice(count, None))
         if self._looks_ahead:
-            # Rows of text, with text behind them.
+            # Only text with text behind it gets rows: tokens of images, and unknown ones, are below 0. The root, which
+            # is not in `_text` yet, is text too.
             rows = [i for i, at in enumerate(positions) if min(self._text[at : at + 2], default=0) >= 0]
             if len(rows) < count:
                 positions = [positions[i] for i in rows]
