@@ -176,8 +176,8 @@ class RankProcesses:
 
         def report(progress: Any) -> None:
             reported = read_progress(progress)
-            # Another Mac may report progress without end: only one report of it waits in the queue at a time. Rank 0 is on
-            # this Mac, and none of its events may be lost.
+            # Another Mac may report progress without end: only one report of it waits in the queue at a time. Rank 0 is
+            # on this Mac, and none of its events may be lost.
             if not rank or answers.empty():
                 answers.put(reported)
 
