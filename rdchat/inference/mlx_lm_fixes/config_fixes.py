@@ -139,8 +139,7 @@ def filled_config(part: Mapping[str, Any], values: Mapping[str, Any], defaults: 
     filling = _older_rope_settings(values)
     if known:
         derived = _derived_settings(values)
-        # Later ones win: the class's values before the derived ones, and the older names of ropes before both. What the
-        # class leaves None does not replace a derived value.
+        # The last one with a name counts. But what the class leaves None does not replace a derived value.
         given = {name: each for name, each in values.items() if each is not None or name not in derived}
         filling = derived | given | filling
     fixed = (_FIXED_VALUES if defaults else _FIXED_TEXT_VALUES) if known else {}

@@ -263,7 +263,7 @@ class Leader:
         """Have the others drop a cache that Python has freed here."""
         number = self._numbers.pop(key)
         self._trees.pop(number, None)
-        # Perhaps on another thread, on which Python collects garbage. The message says it, although `_report` does not.
+        # Perhaps on another thread, on which Python collects garbage.
         self._operations.extend([Operation.DROP, number, 0])
 
     def _call(self, plain: Callable[..., mx.array], tokens: mx.array, cache: list[Any] | None = None) -> mx.array:

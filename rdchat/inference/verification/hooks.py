@@ -87,8 +87,8 @@ class ModelHooks:
         self.depths: mx.array | None = None
         self.timed: Callable[[], AbstractContextManager[None]] | None = None
         self._reads = HiddenReads()
-        # Outputs of wrapped layers in the last call, and their numbers. A layer that was read once stays wrapped. They
-        # run inside the trunk, so when its own output comes, theirs are here.
+        # Outputs of wrapped layers in the last call, and these layers' numbers: one that was read once stays wrapped.
+        # They run inside the trunk, so when its own output comes, theirs are here.
         self._outputs: dict[int, mx.array] = {}
         self._wrapped: set[int] = set()
         # False once `leave_out_logits` has found that the trunk gives logits and no hidden states.
