@@ -107,6 +107,8 @@ def model_view(files: ModelFiles) -> Iterator[Path]:
 def header_compiled() -> AbstractContextManager[object]:
     """Return a context in which a process of its own compiles the header of MLX's kernels, unless that was done.
 
+    The end of the block waits for that process.
+
     g++ finds the compiled header beside the kernels, before the header itself. It ignores one that another g++ made.
     """
     compiled = kernel_folder() / version("mlx") / "cpu" / f"{_HEADER}.gch"
@@ -202,6 +204,7 @@ def load_model(
         sees=vision.family is not None and alone,
         blind=vision.reason,
     )
+    # The cache has the model tried out once at most, and shows whether it was.
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
     return LoadedModel(
         network,
@@ -310,13 +313,14 @@ def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], 
 def _build(model_class: Callable[..., nn.Module], model_type: str, arguments: object) -> nn.Module:
     """Make a network that checks quantised weights before mlx-lm divides by their sizes: MLX does not check.
 
-    mlx-lm passes all weights through the network's `sanitize`, so the checks take its place and call it.
+    mlx-lm passes all weights through the network's `sanitize`, once, so `checked` takes its place and calls it. An
+    attribute of the network hides its class's function.
     """
     network = new_network(model_class, arguments)
     sanitize = getattr(network, "sanitize", lambda weights: weights)
 
     def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
-        # The class's own function is restored, so that no cycle refers to the network.
+        # Without the attribute the class's function is found again, and no cycle refers to the network.
         del network.sanitize
         weights = sanitize(with_known_names(network, model_type, weights))
         _check_packing(network, weights)
@@ -439,7 +443,8 @@ def _vocabulary_size(network: nn.Module, name: str) -> int:
     """
     try:
         layers = KVCache(network).layers
-        # Only shapes are computed: of a prompt, and of a step behind it in the same cache.
+        # Only shapes are computed: of a prompt, and of a step behind it in the same cache. Both must succeed; the
+        # step's logits are used.
         for tokens in ([0] * 9, [0]):
             logits = network(mx.array([tokens]), cache=layers)
     except Exception as error:

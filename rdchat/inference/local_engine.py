@@ -62,15 +62,18 @@ class LocalEngine:
 
     def __init__(self, group: mx.distributed.Group | None = None) -> None:
         self._group = group
+        # The session of the loaded model.
         self._session: ChatSession | None = None
+        # Kept while the model sleeps, or a benchmark has loaded another precision.
         self._chosen: _Chosen | None = None
-        # Other threads read it.
+        # Counts tokens with the loaded model's tokenizer, also while it sleeps. Other threads read it.
         self._count: Callable[[Sequence[ChatMessage] | GenerationRequest], int] | None = None
         self._cache_bytes = usual_limit()
-        # Whether the system may page out the loaded model's memory.
+        # Whether the system may page out the loaded model's memory: from `rest` to `wake`, or until it is unloaded.
         self._resting = False
 
     def load(self, model: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool = False) -> ModelInfo:
+        # If the loading fails, no model is chosen.
         self._chosen = None
         info = self._open(model, dtype, anyway, on_progress)
         self._chosen = _Chosen(model, dtype, anyway, info)
@@ -112,6 +115,7 @@ class LocalEngine:
 
     def idle(self, *, hidden: bool = False) -> bool:
         session = self._session
+        # While the model rests, only caches are written: other work would bring its memory back.
         return session is not None and (
             session.disk.write_next() if hidden or self._resting else session.work_while_idle()
         )
@@ -137,6 +141,7 @@ class LocalEngine:
             self._resting = False
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        # Raises where no model is chosen, which `wake` does not.
         self._loaded()
         self.wake()
         # mlx-lm computes on a stream of its own, whose collectives could interleave with the last reply's.
@@ -169,7 +174,8 @@ class LocalEngine:
         anyway: bool,
         on_progress: OnProgress = lambda _: None,
     ) -> ModelInfo:
-        # Two models may not fit into memory.
+        """Load a model in place of the loaded one; `_chosen` is not changed."""
+        # First, since two models may not fit into memory.
         self._unload()
         if self._group is None:
             loaded = load_model(model, dtype, on_progress, anyway=anyway)
@@ -185,6 +191,7 @@ class LocalEngine:
         return loaded.info
 
     def _loaded(self) -> ChatSession:
+        """Return the session; load the chosen model again if it sleeps, and raise ModelError if there is none."""
         if self._session is None and self._chosen is not None:
             self._go_back()
         if self._session is None:

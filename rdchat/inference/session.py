@@ -98,7 +98,10 @@ def warmed_by(settings: DraftSettings) -> list[DraftSettings]:
 
 
 class _KernelLedger(Ledger):
-    """Waits for arrays one by one, and ends the reply once a kernel was compiled: a compile cannot be interrupted."""
+    """Waits for arrays one by one, and ends the reply once a kernel was compiled: a compile cannot be interrupted.
+
+    `queue` waits too: arrays that are computed together could compile several kernels.
+    """
 
     def wait(self, *arrays: mx.array | None) -> None:
         for array in arrays:
@@ -174,8 +177,11 @@ class ChatSession:
         self.disk = disk or DiskCaches(model)
         self.cache = KVCache(model.network)
         self.drafters = drafters or Drafters(model)
+        # The last reply, also after its end; None before the first.
         self._running: ReplyIterator | None = None
+        # That of the last reply's request.
         self._partition = ""
+        # What `work_while_idle` goes on with: set by `warm_up`, then by replies that skip drafting. A reply ends it.
         self._warming: Generator[bool] | None = None
         self.plain_replies = 0
 
@@ -214,7 +220,8 @@ class ChatSession:
                 cache = KVCache(self.model.network)
             self.cache = cache
         self.disk.leave(cache, request.keep)
-        # The time of reading the disk counts as time of reading the prompt.
+        # The time of reading the disk counts as time of reading the prompt. The cache is given back here if that fails,
+        # else at the end of the reply.
         try:
             with ledger.stage(Stage.PREFILL) if request.keep else nullcontext():
                 from_disk = self.disk.extend_cache(cache, prompt, request.keep, check)
@@ -239,6 +246,7 @@ class ChatSession:
             shared=shared,
             mark_prompt=partial(_mark_prompt, self.disk, cache, request),
         )
+        # The reply is plain although it could draft: what it lacks is made once it is written.
         if missing is not None:
             self.plain_replies -= 1
             self._warming = _compile(self.model, self.drafters, missing)

@@ -380,10 +380,11 @@ def test_a_key_is_kept_for_its_address_only(monkeypatch: pytest.MonkeyPatch) -> 
     here, there = (RemoteServer("studio", f"https://{name}") for name in ("here", "there"))
     store_key(here, "a-secret")
     assert (key_of(here), key_of(there)) == ("a-secret", "")
-    store_key(here, "")
-    assert key_of(here) == ""
     with pytest.raises(InvalidSettingError, match="not a key"):
         store_key(here, "two words")
+    assert key_of(here) == "a-secret"
+    store_key(here, "")
+    assert key_of(here) == ""
     with pytest.raises(RdchatError, match="no keychain"):
         store_key(here, "a-secret", until_quit=False)
 

@@ -70,7 +70,10 @@ def _folder_facts(folder: Path) -> FolderFacts:
 
 
 def _drafter_facts(folder: Path) -> FolderFacts:
-    """Read the facts of a drafter head, or of a vision tower, which is listed as a drafter is."""
+    """Read the facts of a drafter head, or of a vision tower, which is listed as a drafter is.
+
+    They are told apart by their folder: all towers are in `towers_dir`.
+    """
     if folder.parent == paths.towers_dir():
         return FolderFacts(
             family="vision", problem=vision_of(folder).reason, is_model=False, is_drafter=True, sees=True
@@ -157,6 +160,7 @@ def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_
     for card in (*model_cards(chosen), *own_parts(), *other_revisions()):
         if (model := _described(card, read)) is not None:
             yield model
+    # Only once the hub has answered a record has a commit. That of a part (`drafter`) is no model's.
     for repository, record in unfinished_downloads():
         if record.commit and not record.drafter:
             yield _unfinished(repository, record)
@@ -198,7 +202,7 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
         store_facts("headers", path, stamp_with_towers, asdict(facts))
     if not (facts.is_model or facts.is_drafter):
         return None
-    # The fields of `FolderFacts` have the same names in `ModelCard`.
+    # The fields of `FolderFacts` have the same names in `ModelCard`. A trial depends on the model alone, not on towers.
     facts_by_name = {field.name: getattr(facts, field.name) for field in fields(facts)}
     return replace(
         card,

@@ -48,8 +48,8 @@ from rdchat.inference.vision.families import ANY_TOWER, IMAGE_SETTINGS, states_v
 OTHER_HINT = "Name another repository of the original model, as ORG/NAME."
 CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
-# Files that come with the tensors of a part.
 _MAX_SETTINGS_BYTES = 2**20
+# Names of the files that come with the tensors of a part.
 _SETTINGS: Mapping[ModelPart, tuple[str, ...]] = {ModelPart.MTP: (), ModelPart.VISION: IMAGE_SETTINGS}
 # The front matter of a model's card, which may name the original. Spaces and tabs only: with line ends too, a card with
 # many takes time by their square, and `re` holds Python's lock.
@@ -132,7 +132,7 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
         folder: Has each file under its digest.
 
     Raises:
-        ModelError: If they do not hold it, or are damaged.
+        ModelError: If they do not have the part, are damaged, or rdchat cannot use the part.
         StorageError: If it cannot be written.
     """
     part = ModelPart.in_folder(files.drafter)
@@ -229,7 +229,7 @@ def find_part(
         api: The hub.
         model: The model that lacks the part.
         original: The hub id of its original; empty to find it.
-        part: What it is.
+        part: What it lacks.
 
     Raises:
         ModelError: If the model cannot be read, or has the part already.
@@ -246,6 +246,9 @@ def find_part(
 
 def find_original(api: HubApi, target: IncompleteModel) -> str:
     """Return the hub id of the model that a target was quantised from; empty if neither hub nor card names it.
+
+    The hub is asked first. The card in the folder counts if it names a base model and says `quantized`; without that
+    word, if the model is quantised.
 
     Raises:
         NetworkError: If the hub cannot be reached.

@@ -139,10 +139,11 @@ def filled_config(part: Mapping[str, Any], values: Mapping[str, Any], defaults: 
     filling = _older_rope_settings(values)
     if known:
         derived = _derived_settings(values)
-        # What the class leaves None does not replace a derived value.
+        # The last one with a name counts. But what the class leaves None does not replace a derived value.
         given = {name: each for name, each in values.items() if each is not None or name not in derived}
         filling = derived | given | filling
     fixed = (_FIXED_VALUES if defaults else _FIXED_TEXT_VALUES) if known else {}
+    # `filling` also replaces null. `fixed` does not, and is for arguments without a default: without `defaults`, all.
     settings = dict(part)
     for name in defaults or fixed | filling:
         if settings.get(name) is None and name in filling:
@@ -153,7 +154,10 @@ def filled_config(part: Mapping[str, Any], values: Mapping[str, Any], defaults: 
 
 
 def _derived_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings that a class computes, or has under another name, by the names of mlx-lm's modules."""
+    """Return settings that a class computes, or has under another name, by the names of mlx-lm's modules.
+
+    What cannot be computed is 0, None or empty at first, and is left out.
+    """
     width = values.get("hidden_size")
     heads = values.get("num_attention_heads")
     head = values.get("head_dim") or (width // heads if width and heads else 0)

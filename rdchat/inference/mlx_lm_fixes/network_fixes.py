@@ -116,6 +116,7 @@ def with_known_names(network: nn.Module, model_type: str, weights: dict[str, mx.
             return weights if prefix is None else _text_of(weights, prefix)
         case "gpt_oss":
             experts = [name for name in weights if name.endswith((".gate_up_proj", ".down_proj"))]
+            # The old names are gone when both dicts are joined, since each is popped for its new name.
             return weights | {f"{name}.weight": weights.pop(name).swapaxes(-1, -2) for name in experts}
         case "qwen3_5_moe":
             for name in [name for name in weights if ".mlp.experts.0." in name]:
@@ -133,7 +134,7 @@ def _text_of(weights: dict[str, mx.array], prefix: str) -> dict[str, mx.array]:
 
 
 def _give(network: nn.Module, name: str, mixin: type) -> list[tuple[str, Any]]:
-    """Put a class before the own one of all modules of a class; return them by name."""
+    """Give all modules of the class called `name` a new class, with `mixin` before their own; return them by name."""
     results = [(position, module) for position, module in network.named_modules() if type(module).__name__ == name]
     for _, module in results:
         module.__class__ = type(name, (mixin, type(module)), {})
@@ -207,8 +208,10 @@ def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) 
         # Hunyuan's has a base that does not change.
         theta *= given["alpha"] ** (dims / (dims - 2))
     if kind == "longrope":
+        # mlx-lm computes the factor again, as length / original.
         length = int(original * given["factor"])
         given["long_factor"] = given["short_factor"]
+    # YaRN's scales of attention count only together in transformers, but one by one in mlx-lm.
     if not (given.get("mscale") and given.get("mscale_all_dim")):
         given = {key: value for key, value in given.items() if not key.startswith("mscale")}
     module: Any = initialize_rope(dims, theta, traditional, given, length)

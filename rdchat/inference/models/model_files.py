@@ -78,7 +78,9 @@ class ModelFiles:
     """Facts about a model folder, from its headers.
 
     Attributes:
+        folder: The folder.
         architecture: Model type of mlx-lm, such as `llama`.
+        sizes: What its memory is computed from, and the context length.
         weights: The files of its weights.
     """
 

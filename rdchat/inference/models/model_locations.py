@@ -179,6 +179,7 @@ def _in_chosen(chosen: str) -> Iterator[ModelCard]:
     for inner in folders_in(folder)[:_MAX_SUBFOLDERS]:
         models = list(models_in(inner, inner.name, CHOSEN))
         yield from models
+        # A model's own folders have no models.
         if not models:
             for innermost in folders_in(inner)[:_MAX_SUBFOLDERS]:
                 yield from models_in(innermost, f"{inner.name}/{innermost.name}", CHOSEN)
@@ -206,7 +207,10 @@ class Stamp:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return the stamp of a folder's files, or of one file, without opening any; links are followed."""
+    """Return the stamp of a folder's files, or of one file, without opening any; links are followed.
+
+    A broken link counts with its name alone. A folder that cannot be read has the stamp of an empty one.
+    """
     seen = []
     size = 0
     changed = 0.0
@@ -277,6 +281,7 @@ def stored_capability(folder: Path, stamp: Stamp, setting: str | None = None) ->
         stamp: Of its files.
         setting: The setting that it must have been tried with; None takes any.
     """
+    # Without stored facts, reading them is a TypeError.
     try:
         facts = stored_facts("verification", folder, stamp)
         if setting not in {None, facts["setting"]}:

@@ -127,7 +127,7 @@ class ModelSettings:
         windows = [getattr(cache, "max_size", getattr(cache, "chunk_size", 0)) for cache in caches]
         kinds = self.values.get("layer_types") or ["sliding"] * len(caches)
         expected = [window if str(kind).startswith(_WINDOW_KINDS) else 0 for kind in kinds]
-        # Not every layer of a hybrid has a cache.
+        # Not every layer of a hybrid has a cache, so the lists cannot be compared: one cache with the window is enough.
         is_hybrid = len(windows) != len(expected)
         fits = windows == expected or (is_hybrid and (window in windows or not any(expected)))
         return length if fits else min(length, window, *filter(None, windows))
@@ -329,6 +329,7 @@ def read_generation_settings(folder: Path, parameters: int, end_tokens: Collecti
     entries = {name: _listed(written.get(name)) for name in _ENTRY_RULES}
     used = {name: list(filter(fits, entries[name])) for name, fits in _ENTRY_RULES.items()}
     used["stop_strings"] = used["stop_strings"][:_MAX_STOPS]
+    # Of a list, every entry must be followed. `entries` are those in the file, `used` those that fit.
     followed = sampling.from_model.union(name for name in used if used[name] == entries[name])
     unread = [name for name, value in written.items() if name not in followed and _changes_text(name, value)]
     bad = {word[0] for word in used["bad_words_ids"]}.difference(end_tokens)
@@ -346,7 +347,10 @@ _ENTRY_RULES: dict[str, Callable[[Any], bool]] = {
     "bad_words_ids": lambda word: isinstance(word, list) and len(word) == 1 and _is_token(word[0]),
     "stop_strings": lambda part: isinstance(part, str) and 0 < len(part) <= _LONGEST_STOP,
 }
-"""Settings that are lists, and whether an entry can be followed."""
+"""Settings that are lists, and whether an entry can be followed.
+
+`eos_token_id` is only checked here: `read_tokenizer` reads it.
+"""
 
 
 def _listed(value: object) -> list[Any]:
@@ -363,7 +367,11 @@ def _changes_text(name: str, value: object) -> bool:
 
 
 def _sampling(written: Mapping[str, Any], parameters: int) -> SamplingDefaults:
-    """Return the sampling that the authors recommend, with rdchat's own values for the rest."""
+    """Return the sampling that the authors recommend, with rdchat's own values for the rest.
+
+    With `do_sample` false a model chooses the likeliest token, whatever temperature stands beside it. A number out of
+    range is left out, and is then not among those of the model.
+    """
     small = parameters < _SMALL_PARAMETERS
     params = SamplingParams(temperature=_SMALL_TEMPERATURE) if small else SamplingParams()
     if written.get("do_sample") is False:

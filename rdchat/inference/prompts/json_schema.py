@@ -135,7 +135,7 @@ def _with_changed_parts(schema: Mapping[str, Any], resolver: Any, change: Change
 
 @dataclass
 class JoinedSchemas:
-    """Schemas that become parts of one schema.
+    """Schemas that become parts of one schema. The caller keeps each of them, since they are known by their identity.
 
     Each is rewritten from its root inwards (`_rewritten`). The targets of its references follow, one by one, so that a
     long chain of references is no deep recursion.
@@ -241,6 +241,7 @@ class JoinedSchemas:
         if are_apart or self._soften:
             del schema["oneOf"]
             if "anyOf" in schema:
+                # Both must hold.
                 schema["allOf"] = [*schema.get("allOf", []), {"anyOf": branches}]
             else:
                 schema["anyOf"] = branches
@@ -301,7 +302,11 @@ def _make_modern(schema: dict[str, Any]) -> None:
 
 
 def _make_plain(schema: dict[str, Any]) -> None:
-    """Leave out what changes nothing, and write whole numbers as such."""
+    """Leave out what changes nothing, and write whole numbers as such.
+
+    That is: null, harmless values of keywords that llguidance lacks, an `if` without branches or a branch without `if`,
+    and a format that llguidance does not know, or that stands beside a pattern.
+    """
     for key in [key for key, value in schema.items() if value is None and key not in ("const", "default")]:
         del schema[key]
     for key, values in _LACKING.items():

@@ -136,7 +136,7 @@ class ModelPrompts:
             messages = tools_as_text(messages, tools)
             tools = ""
         elif not self._mentions("tool_calls"):
-            # The template would leave calls out without an error.
+            # The template would leave calls out without an error. A chat without calls and results stays as it is.
             messages = tools_as_text(messages)
         if any(message.answer is not None for message in messages) and self._template_thinking(waiting).drops:
             messages = answers_only(messages)
@@ -303,12 +303,16 @@ def usual_variables(tokenizer: Any) -> dict[str, Any]:
 
 
 def _own_renderer(tokenizer: Any) -> Any:
-    """Return mlx-lm's or transformers' Python renderer where there is no template; None where there is one."""
+    """Return mlx-lm's or transformers' Python renderer where there is no template; None where there is one.
+
+    mlx-lm's wrapper keeps its own in `_chat_template`. A tokenizer's class has one where it overrides the method of
+    transformers.
+    """
     from transformers.tokenization_utils_base import PreTrainedTokenizerBase  # noqa: PLC0415  is loaded by now
 
     inner = getattr(tokenizer, "_tokenizer", tokenizer)
-    stock = getattr(type(inner), "apply_chat_template", None) is PreTrainedTokenizerBase.apply_chat_template
-    in_python = getattr(tokenizer, "_chat_template", None) is not None or not stock
+    is_stock = getattr(type(inner), "apply_chat_template", None) is PreTrainedTokenizerBase.apply_chat_template
+    in_python = getattr(tokenizer, "_chat_template", None) is not None or not is_stock
     return tokenizer.apply_chat_template if in_python else None
 
 
@@ -340,7 +344,10 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
 
 
 def _end_tokens(folder: Path) -> list[int] | None:
-    """Return the ids that end a reply by the model's configuration; None uses the tokenizer's."""
+    """Return the ids that end a reply by the model's configuration; None uses the tokenizer's.
+
+    Those of generation_config.json replace those of config.json. Those of the text part come on top.
+    """
     config = read_object(folder / "config.json")
     path = folder / "generation_config.json"
     written = read_object(path) if path.exists() else {}
@@ -383,10 +390,11 @@ def check_token_ids(tokenizer: Any, rows: int, name: str) -> None:
 
 
 def check_round_trip(tokenizer: Any, name: str) -> str:
-    """Return a warning if a text does not come back from a tokenizer as it was; empty if it does.
+    """Mend a byte-level tokenizer's decoder; return a warning if a text still does not come back as it was.
 
     transformers 5.3 to 5.8 saved some byte-level tokenizers with SentencePiece's rules, and copies for MLX have them.
-    A decoder alone is mended. SentencePiece itself may turn line ends into blanks, as in training.
+    Where only the decoder has them, the right one is put in its place. SentencePiece itself may turn line ends into
+    blanks, as in training.
 
     Raises:
         ModelError: If a byte-level vocabulary has no such rule for texts: its pattern is lost.

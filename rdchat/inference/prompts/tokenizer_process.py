@@ -174,6 +174,7 @@ def _chat_template(folder: Path, tokenizer: dict[str, Any]) -> Any:
     tools = templates.get("tool_use")
     if isinstance(default, str) and isinstance(tools, str):
         return joined_templates(tools, default)
+    # Without a default, transformers chooses by name: `tool_use` where there are tools.
     if default is None and templates:
         return [{"name": name, "template": text} for name, text in templates.items()]
     return default
@@ -228,6 +229,7 @@ class TokenizerProcess:
 
     def __init__(self) -> None:
         self.child = ChildProcess("tokenizers")
+        # By folder, until its tokenizer is read anew.
         self._thinking: dict[Path, TemplateThinking] = {}
 
     def start_child(self) -> None:

@@ -71,7 +71,7 @@ def drops_thoughts(render: Render, source: str, variables: dict[str, Any]) -> bo
 
     as_written = leaves_out(content=written) if written else False
     if as_written is None:
-        # The template refuses the thought, if it takes the answer alone.
+        # The template refused the reply with the thought. If it takes the answer alone, the thought was the reason.
         return leaves_out(content=_ANSWER) is not None
     return as_written or (bool(fields) and leaves_out(content=_ANSWER, **fields) is True)
 
@@ -93,7 +93,7 @@ def choices(render: Render, source: str, variables: dict[str, Any]) -> dict[str,
                 variants |= {"on": {name: on}, "off": {name: off}}
     for name in _EFFORTS:
         if _mentions(source, name):
-            # By the prompt, the first level that gives it.
+            # By the prompt, the first level that gives it; None for levels that are refused.
             levels = {prompt_with(name, level): level for level in reversed(_LEVELS)}
             levels.pop(None, None)
             if len(levels) > 1:
@@ -168,6 +168,7 @@ class TokenizerCalls:
         """Read a model folder's tokenizer and test it, unless that is done; `reread` does it again."""
         if not reread and folder in self.tokenizers:
             return {"control": self.tokenizers[folder].control}
+        # One that cannot be read any more is not kept.
         self.tokenizers.pop(folder, None)
         while len(self.tokenizers) >= _MAX_HELD:
             del self.tokenizers[next(iter(self.tokenizers))]

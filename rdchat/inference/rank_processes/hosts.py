@@ -129,7 +129,11 @@ def ring_hosts(names: Sequence[str], known: Sequence[Host]) -> tuple[Host, ...]:
 
 
 def _own_address(peer: str) -> str:
-    """Return the address with which this machine reaches another: that of the cable or the network between them."""
+    """Return the address with which this machine reaches another: that of the cable or the network between them.
+
+    Raises:
+        InvalidSettingError: If there is no way to it.
+    """
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((peer, _ANY_PORT))
         return str(probe.getsockname()[0])

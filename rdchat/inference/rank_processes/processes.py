@@ -79,13 +79,15 @@ class RankProcesses:
         ]
         # Ranks that ended, hang or failed, with their errors, in the order in which that was seen.
         self._faults: list[tuple[int, RdchatError]] = []
-        # Set once `error` is.
+        # Set once `error` is, half a second after the first fault; see `_give_up`.
         self._failed = threading.Event()
+        # Set when the processes are to end, for whatever reason: what then happens to a rank is no fault.
         self._closed = threading.Event()
         # All ranks but rank 0.
         self._others = range(1, len(hosts))
-        # Whether rank 0 has an engine, and whether all ranks rest; see `rest_ranks`.
+        # Whether rank 0 has an engine.
         self._joined = False
+        # Whether all ranks rest: from `rest_ranks` on, until `ask_rank` has a call for which they are needed.
         self._resting = False
 
     def hello(self) -> list[dict[str, Any]]:
@@ -174,7 +176,8 @@ class RankProcesses:
 
         def report(progress: Any) -> None:
             reported = read_progress(progress)
-            # Another Mac may report progress without end: only one report of it waits in the queue at a time.
+            # Another Mac may report progress without end: only one report of it waits in the queue at a time. Rank 0 is
+            # on this Mac, and none of its events may be lost.
             if not rank or answers.empty():
                 answers.put(reported)
 
@@ -198,7 +201,8 @@ class RankProcesses:
         """Return a rank's error for people, or the error of another rank that ended or hangs and so caused it."""
         if isinstance(error, ChildError):
             self._note_fault(rank, error)
-        # The class of unexpected errors is RdchatError itself.
+        # These may come from another rank's end, so wait for the verdict. The class of unexpected errors is RdchatError
+        # itself.
         if isinstance(error, ChildError | DeviceError | RanksError) or type(error) is RdchatError:
             self._failed.wait(2 * _SETTLE_S)
         return self.error or self._named(rank, error)
@@ -208,6 +212,7 @@ class RankProcesses:
         if self._joined and not self._closed.is_set():
             # From now on, a rank that ends is not at fault.
             self._closed.set()
+            # Its one answer is the `End`.
             with suppress(queue.Empty):
                 self.ask_rank("close", {}).get(timeout=_UNLOAD_S)
         self.close()
@@ -230,7 +235,7 @@ class RankProcesses:
         return self._children[rank].submit(what, {}, limits, on_end=partial(self._note_fault, rank))
 
     def _note_fault(self, rank: int, outcome: Any) -> None:
-        """Take note of a rank's error; after the first one, all ranks are ended."""
+        """Take note of a rank's error; after the first one, all ranks are ended. A result is no fault."""
         if isinstance(outcome, RdchatError) and not self._closed.is_set():
             self._faults.append((rank, outcome))
             if len(self._faults) == 1:

@@ -87,7 +87,7 @@ class RanksEngine:
 
     def __init__(self, hosts: Callable[[], Sequence[Host]] = tuple) -> None:
         self._hosts = hosts
-        # The arguments of `load` for the loaded model.
+        # The arguments of `load` for the chosen model, also while it sleeps or after a rank failed.
         self._chosen: tuple[str | None, Dtype, bool] | None = None
         # Read it once in a method: other threads may set it meanwhile.
         self._ranks: RankProcesses | None = None
@@ -151,7 +151,9 @@ class RanksEngine:
 
     @property
     def _runs(self) -> bool:
-        return self._ranks is not None and self._ranks.error is None
+        """Whether there are processes, and none has failed."""
+        ranks = self._ranks
+        return ranks is not None and ranks.error is None
 
     def _awake(self) -> RankProcesses:
         """Return the processes, which are started again if they ended."""
@@ -162,11 +164,12 @@ class RanksEngine:
 
     def _loaded(self) -> RankProcesses:
         """Return the processes; raise RdchatError if there are none, or they have failed."""
-        if self._ranks is None:
+        ranks = self._ranks
+        if ranks is None:
             raise no_model()
-        if self._ranks.error is not None:
-            raise self._ranks.error
-        return self._ranks
+        if ranks.error is not None:
+            raise ranks.error
+        return ranks
 
     def _start(self, address: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool) -> ModelInfo:
         """Start the processes and load a model; its address may name the Macs that it runs on.
@@ -210,6 +213,7 @@ class _Stream:
         self._kind = EVENTS[method]
         self._number = next(_numbers)
         self.statistics = Statistics()
+        # Whether the last answer, an `End`, was read.
         self._ended = False
         self._answers = ranks.ask_rank(method, {"number": self._number, **_sent(method, arguments)})
 

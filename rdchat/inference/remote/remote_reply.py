@@ -220,7 +220,8 @@ class RemoteReply:
         self._request = request
         self._events = connection.events("/v1/chat/completions", body)
         self._runner = asyncio.Runner()
-        # Waits for an event of the server; other threads cancel it.
+        # What waits, or waited last, for an event of the server; other threads cancel it. `_cancelled` is for the time
+        # before the next one.
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = False
         self._ended = False
@@ -290,6 +291,7 @@ class RemoteReply:
             self._end(None)
             return
         if event is DONE:
+            # Some servers give no other word for the end. The end of the stream comes next.
             self._received.ending = self._received.ending or "stop"
             return
         # A server may begin and end a thought in each chunk, so the markers are not looked through each time.
@@ -374,7 +376,9 @@ class _ReceivedReply:
     _parts: list[str] = field(default_factory=list)
     # Half a character, whose other half may come in the next event.
     _half: str = ""
+    # Whether the text so far ends inside a thought.
     _in_thought: bool = False
+    # Whether a delta has come; complete messages are then no news.
     _has_deltas: bool = False
 
     def add_event(self, event: dict[str, Any], *, inline: bool) -> str:

@@ -127,7 +127,7 @@ class Connection:
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[httpx2.Response]:
         """Send a request and give its answer, which has status 200; the body is not read yet."""
-        # Set once there is an answer: an error is then one in the middle of it.
+        # Set by `as response` below, once there is an answer: an error is then one in the middle of it.
         response = None
         # Half a character, which no UTF-8 can have, becomes a question mark.
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
@@ -245,6 +245,7 @@ class Connection:
             case {"error": {"code": "context_length_exceeded"}}:
                 return PromptTooLongError(f"This chat is too long for the model on {host}.{reason}")
             case {"error": _} | {"message": _}:
+                # An API's own words, also with 404.
                 pass
             case _ if status == 404:
                 # No API has this path: the address is wrong.
@@ -268,6 +269,7 @@ def _quoted(message: object) -> str:
         message: The refusal as JSON, or its text. Its words are in one of the usual fields, perhaps inside another one;
             where there is none, all of it is quoted.
     """
+    # From the outside in: `message` may stand beside these fields, or inside of the one that was found.
     for field in ("message", "error", "detail", "message", "msg"):
         if isinstance(message, dict) and message.get(field):
             message = message[field]

@@ -145,12 +145,13 @@ def store_key(server: RemoteServer, key: str, *, until_quit: bool = True) -> Non
         InvalidSettingError: If it cannot be a key.
         StorageError: If there is no keychain, and it is not kept in memory.
     """
+    if key and not _KEY.fullmatch(key):
+        raise InvalidSettingError("This is not a key: it contains spaces or other characters.", "Copy it again.")
+    # `key_of` reads the keychain anew.
     _KEYS.pop(server.address, None)
     if not key:
         ask_keychain(_SERVICE, "delete_password", server.address)
         return
-    if not _KEY.fullmatch(key):
-        raise InvalidSettingError("This is not a key: it contains spaces or other characters.", "Copy it again.")
     if ask_keychain(_SERVICE, "set_password", server.address, key) is FAILED:
         if not until_quit:
             hint = f"Set {server.key_variable} to the key instead."

@@ -209,8 +209,8 @@ class Leader:
 
     All ranks must evaluate the same sums in the same order. So each call's trunk (the network without its output layer;
     `ModelHooks` records its result) is evaluated at once, whether rank 0 uses the result or not, and the message before
-    it. While a prompt is read, rank 0 first waits until the others have
-    the message: else its GPU would wait for a rank that still reads the part before.
+    it. While a prompt is read, rank 0 first waits until the others have the message: else its GPU would wait for a rank
+    that still reads the part before.
 
     Args:
         network: The model's part on this rank; it gets a subclass that knows this object.
@@ -236,7 +236,10 @@ class Leader:
     def _report(
         self, operation: Operation, layers: list[Any], arguments: Sequence[int] = (), tree: Tree | None = None
     ) -> None:
-        """Queue an operation on a cache for the next message; the next call's describes its tree."""
+        """Queue an operation on a cache for the next call's message.
+
+        A round's tree is kept for the next call of its cache, whose message describes it; a later operation drops it.
+        """
         number = self._number(layers)
         self._trees.pop(number, None)
         if tree is not None:
@@ -290,6 +293,7 @@ class Leader:
         with timed_exchanges(hooks.timed) if hooks.timed else nullcontext():
             send(self._group, Kind.CALL, numbers, *arrays, waits=tokens.size > _MAX_DRAFT)
             output = plain(tokens, cache=cache)
+        # Not kept beyond the call; it is None where the network has no trunk that can be hooked.
         trunk = hooks.trunk
         hooks.trunk = None
         mx.async_eval(output if trunk is None else trunk)

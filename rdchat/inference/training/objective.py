@@ -222,7 +222,9 @@ class Target:
     """The parts of the target, besides hidden states, that training needs.
 
     Attributes:
+        embeddings: Its tables of embeddings and output rows.
         curve: The logits of products of hidden states and output rows; see `LogitCurve`.
+        vocabulary_size: Number of its tokens.
     """
 
     embeddings: TargetEmbeddings
@@ -260,7 +262,8 @@ class Objective:
         draftable: (answer tokens,) bool: whether the token is in `vocabulary`.
         rows: (candidates, width) float32: the target's output rows of the draft vocabulary.
         teacher: The target's top-k at each answer token.
-        network: The weights that are trained.
+        network: The weights that are trained; made by `read_data`.
+        whitening: Of the head's inputs and output rows while it trains; made by `read_data`.
     """
 
     network: RecurrentHead
@@ -286,11 +289,16 @@ class Objective:
         self.teacher = Teacher(len(self.answers))
         self.roots: list[npt.NDArray[np.int64]] = []
         self.held_out = np.empty(0, np.int64)
+        # Hidden states of `held_out`, in the same order, by window.
         self._held_out_states: list[Halves] = []
         self._decay = mx.array((recipe.step_decay ** np.arange(recipe.steps)).astype(np.float32))
 
     def read_data(self) -> Generator[TrainingProgress]:
-        """Read all data once and make the head; yield progress after each conversation."""
+        """Read all data once and make the head; yield progress after each conversation.
+
+        Only one window's hidden states are in memory. So each window gives, while it is there: the teacher's tokens, a
+        sample for the whitening, the held-out roots with their states, and the roots to train on. The head comes last.
+        """
         draw = np.random.default_rng(0)
         measured = list[Halves]()
         for window in range(len(self.windows)):
@@ -302,6 +310,7 @@ class Objective:
             # The window's share of the measured states, rounded up.
             share_of_window = -(-_MEASURED_STATES * (stop - start) // len(self.answers))
             measured.append(states[draw.permutation(stop - start)[:share_of_window]])
+            # Of the held-out roots those at temperature 0, until there are enough of all windows.
             held_out = self.roots_between(start, stop, held_out=True)
             held_out = held_out[self.answers.greedy[held_out]][: _LOOKED_AT - len(self.held_out)]
             self.held_out = np.concatenate([self.held_out, held_out])
@@ -310,7 +319,10 @@ class Objective:
         self._make_head(np.concatenate(measured).astype(np.float32))
 
     def roots_between(self, start: int, stop: int, *, held_out: bool) -> npt.NDArray[np.int64]:
-        """Return (n,) int64: the tokens from `start` to `stop` that are not the last of their answer."""
+        """Return (n,) int64: the tokens from `start` to `stop` that are not the last of their answer.
+
+        They are only those of held-out answers, or only those of the others.
+        """
         here = slice(start, stop)
         return start + np.flatnonzero((self.answers.left[here] > 0) & (self.answers.held_out[here] == held_out))
 

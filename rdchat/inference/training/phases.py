@@ -56,7 +56,8 @@ class Trainer:
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
         self._recipe = objective.recipe
-        # Steps of an epoch in each window. Roots that do not fill a batch are left out; each epoch leaves out others.
+        # Steps of an epoch in each window. Roots that do not fill a batch are left out; each epoch leaves out others. A
+        # window with fewer roots than a batch has one step with these, and one without roots has none.
         self._window_steps = [max(len(each) // self._recipe.batch, min(len(each), 1)) for each in objective.roots]
         self.step = 0
         self.total = self._recipe.epochs * sum(self._window_steps)
@@ -164,6 +165,7 @@ def take_shipped(shards: ShardFolder, plan: TrainingPlan) -> None:
     They are answers of the same target to built-in questions, so the person's own questions would be missing in them.
     """
     settings = plan.settings
+    # Those of an earlier run may be here: then they are the first of the shipped ones, and only the rest is stored.
     if settings.prompts or settings.chat_questions:
         return
     shipped = read_answers(shipped_path(plan.binding.hash))
@@ -184,7 +186,10 @@ def take_shipped(shards: ShardFolder, plan: TrainingPlan) -> None:
 def make_data(
     maker: DataMaker, limit: int, now: Callable[[], float]
 ) -> Generator[TrainingProgress, None, list[list[TrainingConversation]]]:
-    """Make the missing shards; return those to train on, with at least `limit` answer tokens, which may not be all."""
+    """Make the missing shards; return those to train on, with at least `limit` answer tokens.
+
+    These may not be all: an earlier run with a higher limit has made more.
+    """
     shards = maker.resume()
     # Answer tokens of the shards that earlier runs made, and of all.
     before = sum(map(answer_tokens, shards))
@@ -251,7 +256,12 @@ def train_head(
 
 
 def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iterator[TrainingProgress]:
-    """Train to the last step, from the checkpoint if there is one; yield progress every second, as `Pace` has it."""
+    """Train to the last step, from the checkpoint if there is one; yield progress every second, as `Pace` has it.
+
+    `Trainer.train` gives a loss for each step, or None while it reads a window: then no step was done, but a pause can
+    begin. The checkpoint is written and the accuracy measured now and then, and both after the last step. The losses of
+    the steps since the last progress are reported as their mean.
+    """
     if checkpoint.exists():
         try:
             read_header(checkpoint)

@@ -63,7 +63,7 @@ def seed_prompt(seed: int, number: int, passages: Sequence[str], long: bool, ext
         number: Number of the conversation, from 0.
         passages: Texts that the target wrote before; may be empty.
         long: Whether it is about a long text: an article, search results, or joined passages.
-        extra: The person's own questions, complete, mixed in evenly.
+        extra: The person's own questions, complete.
     """
     draw = random.Random(f"{seed}/{number}")
     if extra and draw.random() < 0.5:
@@ -72,6 +72,7 @@ def seed_prompt(seed: int, number: int, passages: Sequence[str], long: bool, ext
     kind = draw.choices(list(shares), list(shares.values()))[0]
     if kind.startswith("passage") and len(passages) < 2:
         kind = "topic"
+    # Words for all gaps are drawn, whatever the kind needs.
     gaps = _draw_gaps(draw, passages, draw.randint(2, 3) if long else 1)
     return _prompt(draw, kind, gaps, has_passages=bool(passages))
 
@@ -96,6 +97,7 @@ def _prompt(draw: random.Random, kind: str, gaps: dict[str, str], *, has_passage
         case "search":
             return SeedPrompt(kind, _search(draw))
         case "own":
+            # The target writes all of it.
             tokens = _OWN_TOKENS
         case "topic":
             pattern = draw.choice(tables["texts"])

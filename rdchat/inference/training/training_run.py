@@ -115,8 +115,9 @@ def compare_drafters(model: LoadedModel, new: Path, old: str | None, show: Calla
         replies.append(reply)
         show(fraction)
     by_drafter = batched(replies, len(EVERYDAY_PROMPTS))
+    # A column for the new drafter, and one for the old one, if there is one.
     columns = [[each.tokens_per_target_call for each in (*own, pooled(own))] for own in by_drafter]
-    # A column has one number for each prompt and one for all. Each prompt is a group of its own.
+    # Each has one number for each prompt and one for all. Each prompt is a group of its own.
     names = (*(prompt.group for prompt in EVERYDAY_PROMPTS), "all")
     return Comparison(tuple(map(ComparedGroup, names, *columns)), name, problem)
 
@@ -215,7 +216,7 @@ class DrafterTraining:
         except (RdchatError, MemoryError):
             raise
         except Exception as error:
-            # Only a training that was resumed reads old data, which may be damaged.
+            # Only a training that was resumed reads old data, whose damage may show as any error. Else it is a bug.
             if not self._plan.resumed:
                 raise
             _LOG.exception("A training could not continue")

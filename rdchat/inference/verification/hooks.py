@@ -87,9 +87,11 @@ class ModelHooks:
         self.depths: mx.array | None = None
         self.timed: Callable[[], AbstractContextManager[None]] | None = None
         self._reads = HiddenReads()
-        # Outputs of wrapped layers in the last call.
+        # Outputs of wrapped layers in the last call, and these layers' numbers: one that was read once stays wrapped.
+        # They run inside the trunk, so when its own output comes, theirs are here.
         self._outputs: dict[int, mx.array] = {}
         self._wrapped: set[int] = set()
+        # False once `leave_out_logits` has found that the trunk gives logits and no hidden states.
         self._recording = True
         self.hidden: mx.array | None = None
         self.gives_trunk = False
@@ -168,6 +170,7 @@ class ModelHooks:
         wrap_call(module, call)
 
     def _take(self, trunk: mx.array) -> None:
+        """Record what is read of a call, at its end, from the trunk's output."""
         if self.gives_trunk:
             self.trunk = trunk
         if self._recording:
@@ -299,8 +302,9 @@ class StateLayers:
         layers += [m for m in modules if id(m) not in inside and any(isinstance(v, nn.Conv1d) for v in m.values())]
         along_paths = {name for name, form in _FORMS.items() if form.along_paths}
         self.along_paths = any(methods_that_call(kind, along_paths) for kind in recurrent)
-        others = {name for name in along_paths if _FORMS[name].sums is None}
-        self.solved = not any(methods_that_call(kind, others) for kind in recurrent)
+        unsolved = {name for name in along_paths if _FORMS[name].sums is None}
+        self.solved = not any(methods_that_call(kind, unsolved) for kind in recurrent)
+        # The class that it gives the layer keeps it.
         for layer in layers:
             _StateLayer(self, layer)
 
@@ -314,6 +318,7 @@ class _StateLayer:
 
     def __init__(self, layers: StateLayers, module: nn.Module) -> None:
         self._layers = layers
+        # The open round during a call of the layer; None without one, and between calls.
         self._round: StateRound | None = None
         for _, part in module.named_modules():
             if isinstance(part, nn.Conv1d):
@@ -340,7 +345,10 @@ class _StateLayer:
         return plain(inputs) if self._round is None else self._round.convolve(plain, inputs, kernel)
 
     def _recurrences(self, method: FunctionType) -> dict[str, Callable[..., Any]]:
-        """Return the recurrences that a method can call, with rounds."""
+        """Return the recurrences that a method can call, with rounds, by their names in the method's file.
+
+        A name there may stand for another of these functions; then the form of that function counts.
+        """
         names = method.__globals__
         known = {name: names[name] for name in _FORMS if _is_known(names.get(name))}
         return {name: self._with_rounds(plain, _FORMS[plain.__name__]) for name, plain in known.items()}
@@ -364,7 +372,7 @@ class _StateLayer:
                 return plain(*arguments, **options)
             call = _Call(plain, form, given)
             rows = tuple(form.turned(given[name]) for name in form.rows)
-            # `delta_outputs` takes no gates by channel.
+            # `delta_outputs` takes no gates by channel: such a layer needs the paths in every tree.
             if form.sums is delta_outputs and rows[3].ndim != 3:
                 self._layers.solved = False
             sums = form.sums if form.along_paths else partial(state_space_sums, given)

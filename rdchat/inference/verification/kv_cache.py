@@ -69,7 +69,8 @@ class KVCache:
             self.layers = [round_cache(layer) for layer in self.layers]
         self._leaves = leaves(self.layers)
         self.tokens: list[int] = []
-        # A number of tokens, and the state of each layer with state after them; without such layers none is kept.
+        # What `mark_prompt` noted: a number of tokens, and after them the state of each layer that has state. Without a
+        # note, no tokens.
         self._mark = 0, list[list[Any]]()
 
     def mark_prompt(self) -> None:
@@ -106,7 +107,10 @@ class KVCache:
             self._shift()
 
     def _go_back(self, count: int) -> None:
-        """Drop the last `count` positions, and restore the marked state."""
+        """Drop the last `count` positions, and restore the marked state, which has the same length.
+
+        It is not reported: no state is marked where other ranks have a part.
+        """
         states = iter(self._mark[1])
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
@@ -131,7 +135,8 @@ class KVCache:
     def can_trim_to(self, length: int) -> bool:
         """Return whether `trim_to` can keep the first `length` tokens.
 
-        With recurrent state it can keep all of them, or as many as were marked.
+        With recurrent state it can keep all of them, or as many as were marked. Else it can keep any number, as long as
+        no image that may not be divided is cut, and each layer with a window still has enough rows.
         """
         surplus = len(self.tokens) - length
         if surplus <= 0:
@@ -283,7 +288,7 @@ class KVCache:
 
     @property
     def can_step_back(self) -> bool:
-        """Whether the last token can always be taken back."""
+        """Whether the last token can always be taken back; a cache of chunks may have dropped rows that this needs."""
         return all(isinstance(cache, RoundKVCache | RoundArraysCache) for cache in self._leaves)
 
     def remember(self) -> None:

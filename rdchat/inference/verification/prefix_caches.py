@@ -122,7 +122,10 @@ class PrefixCaches:
             self._entries.append((owner, _Tail([*cache.tokens], start, rows)))
 
     def _put_back(self, cache: KVCache, prompt: list[int], owner: str) -> None:
-        """Append the rows of a prompt's tokens that were put aside."""
+        """Append the rows of a prompt's tokens that were put aside.
+
+        In order of position, since one tail may end where the next begins. What is left of a tail stays aside.
+        """
         for tail in sorted(self._of(owner, _Tail), key=lambda each: each.start):
             end = shared_prefix(tail.tokens, prompt)
             if tail.start <= len(cache.tokens) < end:
@@ -145,7 +148,7 @@ class PrefixCaches:
         self._drop(limit_bytes, keep=1)
 
     def drop_caches(self) -> None:
-        """Drop all caches that no reply has taken."""
+        """Drop all caches that no reply has taken, however small they are."""
         self._drop(-1, keep=0)
 
     @property

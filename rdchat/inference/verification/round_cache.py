@@ -186,7 +186,7 @@ class AttentionRows:
         self._round_rows = []
 
     def close_round(self, rows: RoundRows) -> None:
-        """Close the round; keep some of its rows."""
+        """Close the round; keep some of its rows. There are none if no call was made in it."""
         assert self._round_rows or not rows.count
         if self._round_rows:
             self.buffer.cut(self._base + rows.unmoved)
@@ -371,13 +371,14 @@ class RoundArraysCache(stock.ArraysCache):
     Models replace the arrays in this list and never write into them, so a copy of the list is a snapshot.
 
     Attributes:
-        round: The open round; the layer's hook records there what the state is computed from.
+        round: The open round, else None; the layer's hook records there what the state is computed from.
     """
 
     def __init__(self, arrays: list[Any]) -> None:
         super().__init__(len(arrays))
         self.cache = arrays
         self.round: StateRound | None = None
+        # What `save` noted, until a round is closed or `compact` forgets it; empty otherwise.
         self._saved: list[Any] = []
         # The state after each call of an open round that was marked.
         self._marked: list[list[Any]] = []
@@ -411,7 +412,10 @@ class RoundArraysCache(stock.ArraysCache):
         return bool(self._marked) or (self.round is not None and self.round.is_complete(self.cache))
 
     def close_round(self, rows: RoundRows) -> None:
-        """Close the round; keep some of its rows, and all of them where a part cannot be kept."""
+        """Close the round; keep some of its rows, and all of them where a part cannot be kept.
+
+        Without an open round, `step_back` has the state of `save` restored in this way.
+        """
         if not rows.count:
             self.cache = self._saved
         elif self._marked:

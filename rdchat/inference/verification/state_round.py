@@ -175,7 +175,7 @@ class StateRound:
         self._paths = paths
         self._windows: list[_Window] = []
         self._recursions: list[_Recursion] = []
-        # Rows of the recorded call, and whether its outputs were computed as sums.
+        # Rows of the recorded call, 0 before it, and whether its outputs were computed as sums.
         self._recorded_rows = 0
         self._used_sums = False
 
@@ -257,8 +257,8 @@ class StateRound:
         """Return the layer's state after the accepted rows.
 
         Args:
-            arrays: The layer's state after the call. It is returned for a chain that is accepted completely,
-                except for sums.
+            arrays: The layer's state after the call. It is returned where an input is not recorded, and for a chain
+                that is accepted completely: except after sums, which leave a placeholder there.
             count: Number of the rows, at least one.
             last: The last one's node.
         """
@@ -274,7 +274,8 @@ class StateRound:
     def _parts(self, arrays: Sequence[mx.array | None]) -> list[_Window | _Recursion] | None:
         """Return each array's record, by a recurrence's result or the convolutions' order; None if one is missing.
 
-        A layer that was called twice has too many records.
+        A recurrence's result is the very array that the layer keeps as its state; all other arrays are windows, in the
+        order of the convolutions. A layer that was called twice has too many records.
         """
         by_result = {id(recursion.result): recursion for recursion in self._recursions}
         if len(arrays) != len(self._windows) + len(by_result):

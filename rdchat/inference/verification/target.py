@@ -278,6 +278,7 @@ class LoadedModel:
     suppressed: frozenset[int] = frozenset()
     stop: tuple[str, ...] = ()
     is_tried: Callable[[], bool] = lambda: True
+    # What `token_data` returned for tokens inside a word.
     _data: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -305,7 +306,8 @@ class LoadedModel:
 
         Args:
             token_id: The token.
-            before: The token before it, on which the blanks of some decoders depend; None inside a word.
+            before: The token before it, on which the blanks of some decoders depend; None inside a word. It does not
+                count where the two together have a part of a character.
         """
         if before is not None and (alone := self.decode([before])):
             both = self.decode([before, token_id])

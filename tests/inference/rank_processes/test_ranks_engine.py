@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -224,6 +225,16 @@ def test_without_a_model(make):
             call()
     assert not engine.idle()
     assert engine.unload() == 0
+
+
+def test_another_thread_may_end_the_ranks_at_any_moment(monkeypatch):
+    """As sleeping does while tokens are counted."""
+    running = SimpleNamespace(error=None)
+    engine = RanksEngine()
+    for method in (RanksEngine._loaded, RanksEngine._runs.fget):
+        seen = iter([running])
+        monkeypatch.setattr(RanksEngine, "_ranks", property(lambda _, seen=seen: next(seen, None)), raising=False)
+        assert method(engine)
 
 
 def test_a_load_says_how_far_it_is_and_sleeping_ends_the_processes(make):

@@ -125,7 +125,7 @@ class DecoderConfig:
         return ["input_layernorm", "post_attention_layernorm", *more]
 
     def inputs(self, layer: int) -> int:  # noqa: ARG002
-        """Return the input width of a layer's attention."""
+        """Return the input width of a layer's attention; in EAGLE-3 it differs by layer."""
         return self.hidden_size
 
     def _matrices(self, layer: int) -> dict[str, Shape]:
@@ -187,12 +187,15 @@ class ShapedModule(nn.Module):
 
 
 def rotated(rope: Callable[..., mx.array], rows: mx.array, positions: RowPositions) -> mx.array:
-    """Return rows of queries or keys, (1, heads, n, width), rotated by their positions."""
+    """Return rows of queries or keys, (1, heads, n, width), rotated by their positions.
+
+    Positions that follow one another need only the first one, from which the kernel counts up. This is the usual case.
+    """
     if isinstance(positions, Sequence):
         if positions[-1] - positions[0] == len(positions) - 1:
             return rope(rows, offset=positions[0])
         positions = mx.array(list(positions), mx.int32)
-    # Each row gets a batch entry of its own: along the token axis the kernel counts positions up.
+    # Each row gets a batch entry of its own, so that the kernel does not count up from one to the next.
     return rope(rows.transpose(2, 1, 0, 3), offset=positions).transpose(2, 1, 0, 3)
 
 

@@ -181,6 +181,7 @@ class Eagle3Memory(ContextMemory):
                 residual = residual[-1:]
                 queried = positions[-1:]
             mask: mx.array | str | None = None if len(queried) == 1 else "causal"
+            # Index of the first row that a query may see; `self.positions` are those of the rows before this call.
             first = 0
             if window is not None:
                 first = bisect_right(self.positions, queried[0] - window)
@@ -201,7 +202,7 @@ class _Eagle3State(ContextState):
     """The live beams of an EAGLE-3 draft.
 
     Attributes:
-        positions: (rows,) positions of all rows; only where a layer has a window.
+        positions: (rows,) positions of all rows, the memory's and then the draft's; None where no layer has a window.
     """
 
     memory: Eagle3Memory
@@ -229,8 +230,9 @@ class _Eagle3State(ContextState):
             mask = visible
             if window is not None:
                 assert positions is not None
-                near = _window_mask([self.position], positions, window)
-                if self.later is not None:
+                if self.later is None:
+                    near = _window_mask([self.position], positions, window)
+                else:
                     # The draft's own rows move by `later` with the new ones: only distances to the text's rows grow.
                     moved = mx.array(np.arange(len(positions)) < len(memory.held))
                     distances = mx.array((self.position - positions).astype(np.int32))

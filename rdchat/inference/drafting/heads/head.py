@@ -107,7 +107,7 @@ class HeadMemory:
         """
 
     def keep(self, tokens: Sequence[int], hidden: mx.array) -> None:
-        """Keep of what `take_ahead` took what belongs to the committed tokens.
+        """Keep the rows of the committed tokens, of all that `take_ahead` took.
 
         Args:
             tokens: (n,) ids.
@@ -171,6 +171,7 @@ class BoundNetwork(Head):
     """
 
     network_of: ClassVar[Any]
+    """Class of the network, which each subclass names."""
 
     def __init__(
         self, config: Any, weights: Weights, vocabulary: mx.array | None, model: LoadedModel, bits: int | None = None
@@ -200,14 +201,17 @@ class BoundNetwork(Head):
         self._finish(model)
 
     def _finish(self, model: LoadedModel) -> None:
-        """Prepare what only a subclass needs."""
+        """Prepare what only a subclass needs; the last step of `__init__`."""
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the embeddings of tokens, (n,) ids of the whole vocabulary, (n, hidden_size)."""
         return self._table(tokens).astype(self.dtype)
 
     def _check(self, config: DecoderConfig, model: LoadedModel) -> None:
-        """Check the shapes of a target call; nothing is computed."""
+        """Set `reads`, and check that the target gives hidden states of that width.
+
+        Its call is never evaluated: MLX knows the shapes without it.
+        """
         self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
         model.hooks.record_states(self.reads)
         model.network(mx.array([[0]]))

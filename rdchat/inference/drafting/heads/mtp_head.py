@@ -146,10 +146,12 @@ class MtpNetwork(nn.Module):
         """
         parts = [self.enorm(embeddings), self.hnorm(hidden)]
         x = self.eh_proj(mx.concatenate(parts[::-1] if self._hidden_first else parts, axis=-1))
+        # The layer rotates rows by their caches' offset, counted up from row to row. Where that is wrong, `depths` has
+        # each row's distance from the first instead, and the hooks of the layer's rope add it.
         first = positions[0]
         for cache in caches:
             cache.offset = first
-        consecutive = positions[-1] - first == len(positions) - 1 and positions[-1] >= first
+        consecutive = positions[-1] - first == len(positions) - 1
         depths = None
         if later is not None or not consecutive:
             depths = mx.array(np.subtract(positions, first), mx.int32)
@@ -296,7 +298,7 @@ class MtpMemory(ContextMemory):
         for layer, network in enumerate(head.networks):
             *buffers, output_buffer = self.buffers[layer * self.stride : (layer + 1) * self.stride]
             held = buffers[0].rows
-            # One less than the layer before has, at the beginning of a text.
+            # `count`, or fewer at the beginning of a text, where each layer has one less than the layer before.
             rows = taken.shape[0]
             output = mx.zeros((0, taken.shape[1]), head.dtype)
             if rows:
@@ -305,7 +307,8 @@ class MtpMemory(ContextMemory):
                 output = network.rows(embeddings[-rows:], taken, positions[-rows:], caches, mask)
             if network is not head.networks[-1] and rows:
                 output_buffer.append_rows([output[None, None]], 0)
-                # A row reads the output of the row before it.
+                # A row reads the output of the row before it: the buffer's rows without the last one, of which this
+                # call needs `count` at most. Without rows, `taken` stays empty for all further layers.
                 taken = head.recycled(output_buffer.view(output_buffer.first)[0][0, 0, :-1][-count:], layer)
             outputs.append(mx.pad(output, [(count - rows, 0), (0, 0)]) if rows < count else output)
         everything = mx.concatenate(outputs, axis=-1)
@@ -370,7 +373,11 @@ class _MtpState(ContextState):
         return _MtpState(memory, output, rows, self.position + 1, self.later, seen, self.level + 1)
 
     def _follow(self, rows: list[Rows], layer: int, cache: int, new: Rows) -> Rows:
-        """Append a cache's rows of the draft, the new ones last, to `rows`; return them behind the text's rows."""
+        """Append a cache's rows of the draft, the new ones last, to `rows`; return them behind the text's rows.
+
+        `joined` counts the caches of the layers that drafted last, from `self.layer` on. The memory's buffers are those
+        of all layers, with a buffer of outputs behind each layer's caches.
+        """
         stride = self.memory.stride
         rows.append(self.joined((layer - self.layer) * (stride - 1) + cache, new))
         return self.memory.followed_by(layer * stride + cache, rows[-1])
