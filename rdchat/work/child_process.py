@@ -158,7 +158,8 @@ class ChildRun:
         # Whether the child has said that it is ready; the event is set then, and at its end.
         self._is_ready = False
         self._ready_or_ended = threading.Event()
-        # The guard is for `error`, the requests and the timer; the other lock is for the child's input.
+        # The guard is for `error`, the requests and the timer. The other lock is for the child's input; `_send` may
+        # call `kill` inside it, which takes it again.
         self._guard = threading.Lock()
         self._writing = threading.RLock()
         # The requests that were sent and not answered, by the number that the child knows.
@@ -227,7 +228,7 @@ class ChildRun:
         """Write a frame and check the limits meanwhile: a stuck child reads nothing."""
         left = memoryview(frame)
         poll = select.poll()
-        # The reader notices the end of the child.
+        # The reader notices the end of the child. A closed input raises ValueError.
         with self._writing, suppress(BrokenPipeError, ValueError):
             poll.register(self._input.fileno(), select.POLLOUT)
             while left and self.error is None:
@@ -531,8 +532,8 @@ class ChildProcess:
     def _start_unless_running(self) -> ChildRun:
         """Return the present run, or start one; the caller has the guard. Raises ChildEndedError."""
         error = self._running.error if self._running is not None else None
-        has_ended = error is not None or self._closes
-        if has_ended and not self._restarts:
+        # A child that was closed has no run that could have an error.
+        if (error or self._closes) and not self._restarts:
             raise error or ChildClosedError("was ended")
         if self._running is None or error is not None:
             self._forget_end()

@@ -307,6 +307,7 @@ class DraftControls(Section):
             "Choose a draft model's folder",
             DRAFT_SETTINGS["Draft model"],
             lambda: drafting.recent_draft_models,
+            # Called, it returns an empty tuple: no installed models are offered here.
             tuple,
         )
         self.facts = small_text(theme, selectable=True)
@@ -377,7 +378,8 @@ class DraftControls(Section):
         fill_box(self.mode, [(mode.label, mode) for mode in offered], settings.mode)
         fixed = settings.mode in DRAFTERS
         self.always.setCurrentIndex(self.always.findData(settings.mode if fixed else Mode.AUTO))
-        # Width times length is the number of rows that a call of the model verifies.
+        # Width times length is the number of rows that a call of the model verifies. The limits come before the values,
+        # since a field cuts off a value beyond its limit.
         self.width_.limit(MAX_BEAM_ROWS // settings.beam_length)
         self.length.limit(MAX_BEAM_ROWS // settings.beam_width)
         for box in (self.mode, self.always):
@@ -463,8 +465,8 @@ class DraftControls(Section):
     def _problem(self, mode: Mode, option: ModeOption | None) -> tuple[str, bool]:
         """Return a note about the mode, and whether it is a problem; otherwise the note is muted.
 
-        The first of these that there is: that the engine still checks the mode; why the mode cannot run; why the last
-        reply was not drafted to its end; what limits the mode.
+        The first of these that there is: that the engine still checks the mode, unless it is known to run already; why
+        the mode cannot run; why the last reply was not drafted to its end; what limits the mode.
         """
         problem = self._drafting.problem(mode)
         if self._drafting.checking and (option is None or problem):

@@ -96,7 +96,7 @@ class HitMarks:
         self._paint()
 
     def mark_parts(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Mark these parts of the document."""
+        """Mark these parts of the document in place of a search's words; the next `mark_drawn` removes the marks."""
         self.hits = list(spans[:_MAX_HITS])
         self.current = -1
         self._paint()
