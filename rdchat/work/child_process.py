@@ -245,6 +245,10 @@ class ChildRun:
         if request.outcome is not _NO_ANSWER:
             return
         if request.deadline is not None and time.monotonic() > request.deadline:
+            if request.job.cancelled:
+                # It took longer than `cancel_s`. The child's other requests end with this error.
+                self.kill(ChildEndedError("was ended"))
+                return
             late = ChildLimitError(f"longer than {limits.seconds or 0.0:.0f} seconds")
             self.kill(ChildEndedError("was stopped", interrupted=True) if _is_stopped(pid) else late)
         elif request.memory_limit is not None and _memory_bytes(pid) > request.memory_limit:
