@@ -125,6 +125,7 @@ class DownloadButton(IconButton):
         from rdchat.ui.models.entries import share, totals_text  # noqa: PLC0415  once something is downloaded
 
         going = self._models.downloads.going()
+        # One that is tried again has no problem any more.
         self._unseen_failures &= {each.id for each in self._models.downloads.all() if each.problem}
         if self._windows.shows_downloads:
             self._unseen_failures.clear()

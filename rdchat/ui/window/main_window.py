@@ -337,7 +337,7 @@ class MainWindow(QMainWindow):
 
     def _connect_controller(self) -> None:
         controller = self._controller
-        chat = self._controller.chat
+        chat = controller.chat
         refresh = self.actions_.refresh_soon
         controller.settings.changed.connect(self._apply_settings)
         chat.leaving_asked.connect(self.commands.ask_to_leave)

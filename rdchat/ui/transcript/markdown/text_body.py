@@ -356,7 +356,7 @@ class TextBody(OfflineBrowser):
         super().resizeEvent(event)
         self._more.move(0, self.height() - self._more.sizeHint().height())
         self._more.adjustSize()
-        # Qt lays out the blocks above the changed ones once more
+        # In the same width, the blocks above the changed ones stay where they are; another one moves all.
         self._decorations.lay_out(self._first_changed if event.size().width() == event.oldSize().width() else 0)
 
     def hasHeightForWidth(self) -> bool:
