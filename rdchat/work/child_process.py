@@ -105,6 +105,8 @@ class Limits:
 class Request:
     """A request to the child. `deadline` and `memory_limit` are set when the child gets it.
 
+    Each progress moves the deadline on, and a cancellation sets it by `Limits.cancel_s`; None is no limit.
+
     Attributes:
         job: Gets the progress and the outcome.
         do: Name of the child's call.

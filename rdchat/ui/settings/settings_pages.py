@@ -281,6 +281,7 @@ class ServerPage(SettingsPage):
         self._settings = settings
         self.hosts.setText(", ".join(settings.server_hosts))
         self.wrong_host.show_text("")
+        # The text up to its advice, which comes too late here.
         self.network_note.show_text(_NETWORK_MEANS.partition(",")[0] + "." if settings.server_on_network else "")
 
     def show_model(self, info: ModelInfo | None) -> None:
