@@ -105,6 +105,8 @@ class Limits:
 class Request:
     """A request to the child. `deadline` and `memory_limit` are set when the child gets it.
 
+    Each progress moves the deadline on, and a cancellation sets it by `Limits.cancel_s`; None is no limit.
+
     Attributes:
         job: Gets the progress and the outcome.
         do: Name of the child's call.
@@ -158,7 +160,8 @@ class ChildRun:
         # Whether the child has said that it is ready; the event is set then, and at its end.
         self._is_ready = False
         self._ready_or_ended = threading.Event()
-        # The guard is for `error`, the requests and the timer; the other lock is for the child's input.
+        # The guard is for `error`, the requests and the timer. The other lock is for the child's input; `_send` may
+        # call `kill` inside it, which takes it again.
         self._guard = threading.Lock()
         self._writing = threading.RLock()
         # The requests that were sent and not answered, by the number that the child knows.
@@ -227,7 +230,7 @@ class ChildRun:
         """Write a frame and check the limits meanwhile: a stuck child reads nothing."""
         left = memoryview(frame)
         poll = select.poll()
-        # The reader notices the end of the child.
+        # The reader notices the end of the child. A closed input raises ValueError.
         with self._writing, suppress(BrokenPipeError, ValueError):
             poll.register(self._input.fileno(), select.POLLOUT)
             while left and self.error is None:
@@ -244,6 +247,10 @@ class ChildRun:
         if request.outcome is not _NO_ANSWER:
             return
         if request.deadline is not None and time.monotonic() > request.deadline:
+            if request.job.cancelled:
+                # It took longer than `cancel_s`. The child's other requests end with this error.
+                self.kill(ChildEndedError("was ended"))
+                return
             late = ChildLimitError(f"longer than {limits.seconds or 0.0:.0f} seconds")
             self.kill(ChildEndedError("was stopped", interrupted=True) if _is_stopped(pid) else late)
         elif request.memory_limit is not None and _memory_bytes(pid) > request.memory_limit:
@@ -531,8 +538,8 @@ class ChildProcess:
     def _start_unless_running(self) -> ChildRun:
         """Return the present run, or start one; the caller has the guard. Raises ChildEndedError."""
         error = self._running.error if self._running is not None else None
-        has_ended = error is not None or self._closes
-        if has_ended and not self._restarts:
+        # A child that was closed has no run that could have an error.
+        if (error or self._closes) and not self._restarts:
             raise error or ChildClosedError("was ended")
         if self._running is None or error is not None:
             self._forget_end()

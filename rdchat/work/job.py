@@ -141,7 +141,10 @@ class Job[T]:
         return time.monotonic() - began
 
     def when_cancelled(self, on_cancel: Callable[[], object]) -> None:
-        """Call this when the job is cancelled, on the cancelling thread; at once if it already is."""
+        """Call this when the job is cancelled, on the cancelling thread; at once if it already is.
+
+        A job has one such call: a later one replaces it.
+        """
         with self._guard:
             self._on_cancel = on_cancel
             is_cancelled = self._cancelled.is_set()
@@ -176,7 +179,8 @@ class SerialThread:
         self._name = name
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        # Whether a thread takes from `_tasks`; `abandon_job` leaves one behind with its own queue.
+        # Whether a thread takes from `_tasks`. After `abandon_job` none does: the one before goes on with the queue
+        # that it had, and the next `do` starts another.
         self._started = False
         self._latest: Job[Any] | None = None
         # The argument of `do` with the latest job.

@@ -141,6 +141,7 @@ class ParentLink:
         seconds = message.get("seconds")
 
         def report(progress: Any) -> None:
+            # The time of a request begins anew with each progress.
             _set_alarm(seconds)
             self._send({"id": number, "progress": progress})
 

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import weakref
 from pathlib import Path
 
@@ -117,6 +118,22 @@ def test_one_that_gets_time_to_stop_is_not_killed(child):
         job.result()
     assert answers(child)
     assert child.starts == 1
+
+
+def test_others_of_a_child_that_does_not_stop_are_not_told_of_a_time_limit():
+    child = ChildProcess("echo", at_once=2)
+    begun = threading.Event()
+    hanging = child.submit("hang", {}, on_progress=lambda _begun: begun.set())
+    begun.wait()
+    other = child.submit("echo", {"value": 1})
+    while len(child._running._requests) < 2:
+        time.sleep(0.01)
+    hanging.cancel()
+    with pytest.raises(ChildEndedError, match="was ended"):
+        other.result()
+    with pytest.raises(CancelledError):
+        hanging.result()
+    child.close()
 
 
 def test_whoever_waits_may_give_up(child):

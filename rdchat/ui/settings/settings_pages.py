@@ -94,7 +94,8 @@ class AgentSetup(QWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        # What stands for the fields of the lines.
+        # What stands for the fields of the lines. Without a model its name is empty, which hides the lines; the length
+        # of the last model's context stays here.
         self._values = {"url": "", "key": "", "model": "", "context": ""}
         self.agent = choice_box("Agent", "", ((name, name) for name in AGENTS), letters=0)
         self.agent.currentIndexChanged.connect(self._show)
@@ -107,7 +108,10 @@ class AgentSetup(QWidget):
         column(row(self.agent, None, self.copy_lines), self.where, self.lines, within=self, spacing=SMALL)
 
     def show_values(self, **values: str) -> None:
-        """Show the lines with new values of some fields; nothing is shown without an address, a key and a model."""
+        """Show the lines with new values of some fields; nothing is shown without an address, a key and a model.
+
+        The key is hidden in what is shown; the copy button copies it.
+        """
         self._values |= values
         self._show()
 
@@ -175,7 +179,7 @@ class SettingsPage(QWidget):
     def add_check_box(
         self, name: str, text: str, setting: str, explanation: str, change: Change | None = None
     ) -> QCheckBox:
-        """Add a row with a check box for a setting, which `change` changes instead of the page's own."""
+        """Add a row with a check box for a setting; `change`, if given, changes it in place of the page's own."""
         field = QCheckBox(text)
         self._bind(field, field.toggled, setting, lambda value: field.setChecked(bool(value)), change)
         self.add_field(name, field, explanation)
@@ -233,7 +237,8 @@ class ServerPage(SettingsPage):
     def __init__(self, server: ServerControl, theme: Theme, change: Change) -> None:
         super().__init__(theme, change)
         self._server = server
-        # What the fields show while a question about a change is open.
+        # The stored settings: what typed host names are compared with, and what the fields show again while a question
+        # about a change is open.
         self._settings = Settings()
         self.on = QCheckBox("Let other programs use the model")
         self.on.toggled.connect(server.set_on)
@@ -276,6 +281,7 @@ class ServerPage(SettingsPage):
         self._settings = settings
         self.hosts.setText(", ".join(settings.server_hosts))
         self.wrong_host.show_text("")
+        # The text up to its advice, which comes too late here.
         self.network_note.show_text(_NETWORK_MEANS.partition(",")[0] + "." if settings.server_on_network else "")
 
     def show_model(self, info: ModelInfo | None) -> None:
@@ -335,6 +341,7 @@ class ServerPage(SettingsPage):
         if names != self._settings.server_hosts:
             self._restart(server_hosts=names)
         else:
+            # Names that are written in another way, but mean the same, are shown as stored, without an earlier error.
             self.show_settings(self._settings)
 
 

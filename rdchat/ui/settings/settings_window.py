@@ -96,7 +96,7 @@ class SettingsWindow(SideWindow):
         self._slot = controller.model_slot
         self._theme = theme
         self._hot_key = controller.hot_key
-        self._earlier = controller.earlier
+        self._reply_index = controller.earlier
         self._memory_caches = controller.memory_caches
         self._disk_caches = controller.disk_caches
         self._typing = single_shot(self, _TYPING_MS, self._save_text)
@@ -127,7 +127,7 @@ class SettingsWindow(SideWindow):
         self._settings.changed.connect(self.show_settings)
         for changed in (self._slot.loaded, self._slot.load_started, self._slot.unload_started):
             changed.connect(lambda: self.show_settings(self._settings.values))
-        self._earlier.changed.connect(self._show_earlier)
+        self._reply_index.changed.connect(self._show_earlier)
         self._memory_caches.changed.connect(self._show_cache_size)
         self._disk_caches.changed.connect(self._show_cache_size)
         self._show_earlier()
@@ -135,7 +135,11 @@ class SettingsWindow(SideWindow):
         self.show_settings(self._settings.values)
 
     def show_settings(self, settings: Settings) -> None:
-        """Show the settings and the loaded model; fields that are being typed in keep their text."""
+        """Show the settings and the loaded model.
+
+        The system prompt and the seed keep their text while one of them is typed and not saved yet; a wrong seed stays
+        beside its explanation until it is mended.
+        """
         for page in self._pages.values():
             page.show_settings(settings)
         with QSignalBlocker(self.dtype):
@@ -194,7 +198,7 @@ class SettingsWindow(SideWindow):
         self.text_size = page.add_number("Text size", "text_size", sizes, "Size of the text in chats.", suffix=" pt")
         page.add_check_box("Titles", "Let larger models write the titles of new chats", "titles_by_model", _TITLES)
         self.earlier = page.add_check_box("Speed", "Use earlier replies to draft", "earlier_replies", _EARLIER)
-        self.clear_earlier = push_button("Forget What Was Learnt", _FORGET, self._earlier.forget_replies)
+        self.clear_earlier = push_button("Forget What Was Learnt", _FORGET, self._reply_index.forget_replies)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
         page.add_line(self.clear_earlier, self.earlier_size, None)
         tip = "The model and its speed, the quick window, the server and your last chats."
@@ -213,7 +217,7 @@ class SettingsWindow(SideWindow):
         return page
 
     def _show_earlier(self) -> None:
-        size = self._earlier.bytes
+        size = self._reply_index.bytes
         self.clear_earlier.setEnabled(size > 0)
         self.earlier_size.show_text(f"{size_text(size)} on disk" if size else "Nothing is kept.")
 
@@ -244,6 +248,7 @@ class SettingsWindow(SideWindow):
         self.choose_model = push_button("Choose…")
         self.choose_models_folder = push_button("Choose…")
         self.use_default = push_button("Use Default Model", act=lambda: self._slot.load_model(None))
+        # `retry` loads the chosen model again, in the precision that is picked.
         self.dtype = combo_box(formatting.DTYPE_TEXT, self._slot.retry)
         self.models_folder = ElidedLabel(self._theme, middle=True)
         self.cache_limit = QDoubleSpinBox(decimals=1, maximum=_MAX_CACHE_GB, singleStep=0.5, suffix=" GB")

@@ -164,6 +164,7 @@ class ToolServerSheet(FormSheet):
         names = tuple(dict.fromkeys(key.strip() for key, _, _ in lines))
         if missing := [key for key in names if key not in secrets and key not in (old.secrets if old else ())]:
             raise InvalidSettingError(f"{missing[0]} has no value.", _VALUES)
+        # The field shows the source by `visible_text`, so this is how it is known to be unchanged.
         if old is not None and target == visible_text(target_text(old)):
             return replace(old, secrets=names), secrets
         try:
@@ -243,6 +244,7 @@ class ToolsPage(SettingsPage):
 
     def _on_switched(self, item: QListWidgetItem) -> None:
         server = self._servers.servers[self.list.row(item)]
+        # `_switch` may ask for the folder of the current row's server.
         self.list.setCurrentItem(item)
         self._switch(server, item.checkState() is Qt.CheckState.Checked)
         # Until a question is answered, the switch is off.

@@ -73,6 +73,7 @@ class SidebarListView(QListView):
         current = self.current_row
         height = self.painter.row_height
         scrolled = bar.value()
+        # These two decide `row_height`.
         self.rows.in_trash = in_trash
         self.painter.matcher = matcher
         with QSignalBlocker(self.selectionModel()):  # Qt makes the first row current, which must not open it

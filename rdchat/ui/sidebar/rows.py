@@ -71,9 +71,10 @@ class SidebarRows(QStringListModel):
         self.in_trash = False
 
     def set_rows(self, rows: Listing) -> bool:
-        """Show these rows; return False if they stand in the same places as before, so that the view stays there.
+        """Show these rows; return whether the places of sections, folders and groups of chats are others than before.
 
-        `Listing.shape` has all that decides the places, except the order of chats within a part of the list.
+        If not, only chats within a group may have changed their order (see `Listing.shape`): the view is painted again,
+        and stays where it is.
         """
         before = self._rows
         self._rows = rows
@@ -168,7 +169,7 @@ class RowPainter(QStyledItemDelegate):
         parent: The view.
 
     Attributes:
-        matcher: Finds the words of the search, which are marked; the view sets it.
+        matcher: Finds the words of the search, which are marked; false without a search. The view sets it.
         drop_row: The row that something is dragged over; -1 for none.
     """
 
@@ -202,10 +203,10 @@ class RowPainter(QStyledItemDelegate):
                 self._paint_folder(painter, area, row)
             elif isinstance(row, ChatRow):
                 activity = Activity(index.data(ACTIVITY) or "")
-                sign = self._paint_activity(painter, area, activity)
+                sign_width = self._paint_activity(painter, area, activity)
                 selected = bool(option.state & QStyle.StateFlag.State_Selected)
                 is_bold = selected or activity is Activity.NEW
-                self._paint_chat(painter, area.adjusted(0, 0, -sign, 0), row, is_bold)
+                self._paint_chat(painter, area.adjusted(0, 0, -sign_width, 0), row, is_bold)
         if index.row() == self.drop_row:
             painter.setPen(self._theme.colors.accent)
             painter.setBrush(Qt.BrushStyle.NoBrush)

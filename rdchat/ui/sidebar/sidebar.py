@@ -147,7 +147,7 @@ class Sidebar(Ground):
     def __init__(self, chats: ChatList, theme: Theme) -> None:
         super().__init__(theme, "window")
         self._chats = chats
-        # Whether the list is shown again when the editor of a title closes.
+        # Whether `show_list` was called while a title was edited, so that `_finish_edit` calls it again.
         self._refresh_waits = False
         # The open chat at the last `mark_open`, if it was in the list: only a chat that is new there is scrolled to.
         self._open: int | None = None
@@ -209,6 +209,7 @@ class Sidebar(Ground):
         in_trash = self.row_actions.in_trash
         searching = bool(chats.query)
         rows = chats.rows
+        # The same words keep their matcher: a new one compiles patterns.
         matcher = self.list.painter.matcher
         search = " ".join(chats.query.text.split())
         if matcher.search != search:
@@ -284,6 +285,7 @@ class Sidebar(Ground):
         self._chats.order.copied.connect(self._chats.chat.open_chat)
         self._chats.conversations_changed.connect(self.show_list)
         self._chats.chat.opened.connect(self.mark_open)
+        # `mark_open` scrolls only to a chat that is new in the list; one that was opened comes into view in any case.
         self._chats.chat.opened.connect(lambda: self.list.scrollTo(self.list.currentIndex()))
         self._chats.activity_changed.connect(self.list.viewport().update)
 

@@ -307,6 +307,7 @@ class DraftControls(Section):
             "Choose a draft model's folder",
             DRAFT_SETTINGS["Draft model"],
             lambda: drafting.recent_draft_models,
+            # Called, it returns an empty tuple: no installed models are offered here.
             tuple,
         )
         self.facts = small_text(theme, selectable=True)
@@ -372,27 +373,29 @@ class DraftControls(Section):
 
     def show_settings(self) -> None:
         """Show the present settings, and which of them can be changed."""
-        settings = self._drafting.settings
+        drafting = self._drafting
+        settings = drafting.settings
         offered = dict.fromkeys((Mode.AUTO, Mode.OFF, settings.mode))
         fill_box(self.mode, [(mode.label, mode) for mode in offered], settings.mode)
         fixed = settings.mode in DRAFTERS
         self.always.setCurrentIndex(self.always.findData(settings.mode if fixed else Mode.AUTO))
-        # Width times length is the number of rows that a call of the model verifies.
+        # Width times length is the number of rows that a call of the model verifies. The limits come before the values,
+        # since a field cuts off a value beyond its limit.
         self.width_.limit(MAX_BEAM_ROWS // settings.beam_length)
         self.length.limit(MAX_BEAM_ROWS // settings.beam_width)
         for box in (self.mode, self.always):
-            box.setEnabled(self._drafting.ready)
-        option = self._drafting.option(settings.mode)
+            box.setEnabled(drafting.ready)
+        option = drafting.option(settings.mode)
         # The option tells of the drafter that is chosen; the model's own drafter is known only if none is.
-        own = None if settings.drafter else self._drafting.option(Mode.DRAFTER)
+        own = None if settings.drafter else drafting.option(Mode.DRAFTER)
         self.drafter.name_none(_own_drafter(own))
-        self.mode.setVisible(not self._drafting.is_remote)
+        self.mode.setVisible(not drafting.is_remote)
         for field in self._fields:
             field.widget.show_value(getattr(settings, field.setting))
-            field.widget.setEnabled(self._drafting.ready)
+            field.widget.setEnabled(drafting.ready)
             form, line = self._lines[field.setting]
             form.setRowVisible(line, self._has_use(field, option))
-        self.advanced.setVisible(not self._drafting.is_remote)
+        self.advanced.setVisible(not drafting.is_remote)
         self._show_texts(settings.mode, option)
 
     def _has_use(self, field: _Field, option: ModeOption | None) -> bool:
@@ -463,8 +466,8 @@ class DraftControls(Section):
     def _problem(self, mode: Mode, option: ModeOption | None) -> tuple[str, bool]:
         """Return a note about the mode, and whether it is a problem; otherwise the note is muted.
 
-        The first of these that there is: that the engine still checks the mode; why the mode cannot run; why the last
-        reply was not drafted to its end; what limits the mode.
+        The first of these that there is: that the engine still checks the mode, unless it is known to run already; why
+        the mode cannot run; why the last reply was not drafted to its end; what limits the mode.
         """
         problem = self._drafting.problem(mode)
         if self._drafting.checking and (option is None or problem):

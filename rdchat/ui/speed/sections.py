@@ -362,7 +362,8 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
     """Return a bar for each number of drafted tokens that a step could keep, also for those that no step kept.
 
     Drafts of up to 3 tokens, of which at most 1 was kept (`lengths_of_drafts` is `(10, 30)`), give four bars, for 0, 1,
-    2 and 3 kept tokens, with the values 10, 30, 0 and 0.
+    2 and 3 kept tokens, with the values 10, 30, 0 and 0. `lengths_of_drafts` is as long as `accepted_lengths`, which
+    ends at the most that was kept; `drafted_lengths` ends at the longest draft.
     """
     unreached = len(statistics.drafted_lengths) - len(statistics.accepted_lengths)
     counts = (*statistics.lengths_of_drafts, *(0 for _ in range(unreached)))

@@ -87,6 +87,7 @@ class IconButton(FlatButton):
         super().__init__(parent, act)
         self._theme = theme
         self._concealed = False
+        # Whether the button has the present icon in the present colour; if not, `paintEvent` makes it.
         self._drawn = False
         self.setIconSize(QSize(_ICON, _ICON))
         self.setFixedSize(28, 26)

@@ -48,7 +48,10 @@ def ratio(times: float) -> str:
 
 
 def speedup(times: float, low: float, high: float) -> str:
-    """Return a ratio with the digits that its range allows: `2.04x`, `about 2x` or `1.6 to 2.9x`."""
+    """Return a ratio with the digits that its range allows: `2.04x`, `about 2x` or `1.6 to 2.9x`.
+
+    `about` takes a range that has the whole number inside and is narrower than 1. From 1.5 on: "about 1x" says nothing.
+    """
     if high - low < _SURE:
         return ratio(times)
     if times >= 1.5 and low <= round(times) <= high and high - low < 1:

@@ -282,6 +282,8 @@ class SearchField(QLineEdit):
 
     Attributes:
         typing: Times out after a pause in typing.
+        results_requested: Emitted by Down.
+        previous_requested: Emitted by Shift-Return, for the hit before; Return alone emits `returnPressed`.
     """
 
     results_requested = Signal()

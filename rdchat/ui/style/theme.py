@@ -169,9 +169,11 @@ class Theme(QObject):
         self._hints.accessibility().contrastPreferenceChanged.connect(self._refresh)
 
     def _choose_colors(self) -> None:
+        """Set `colors`, and the palette of the controls with them."""
         # Not every platform obeys `setColorScheme` (bare X11 does not), so the forced scheme counts here too.
         scheme = self._hints.colorScheme() if self._forced is Qt.ColorScheme.Unknown else self._forced
         is_strong = self._hints.accessibility().contrastPreference() is Qt.ContrastPreference.HighContrast
+        # Each pair has the light colours first; False and True are its indices.
         self.colors = (_CONTRAST if is_strong else (LIGHT, DARK))[scheme is Qt.ColorScheme.Dark]
         self._fill_palette()
 
@@ -360,6 +362,7 @@ def draw_svg(svg: bytes, size: QSizeF, ratio: float, opacity: float = 1.0, room:
     """
     key = f"{hash(svg)} {size.width():.1f} {size.height():.1f} {ratio} {opacity} {room}"
     pixmap = QPixmap(QSize(ceil(size.width() + room), ceil(size.height() + room)) * ratio)
+    # `find` also puts the picture that it finds into `pixmap`.
     if QPixmapCache.find(key, pixmap):
         return pixmap
     pixmap.setDevicePixelRatio(ratio)

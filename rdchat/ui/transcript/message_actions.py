@@ -287,6 +287,7 @@ class MessageActions(QWidget):
         self._reveal()
 
     def _reveal(self) -> None:
+        """Show the buttons and the line, or conceal them; `show_actions` has made the line's text before."""
         focused = any(button.hasFocus() for button in (*self._buttons, self._previous, self._next))
         for button in self._buttons:
             button.set_concealed(not (self._last or self._hovered or focused))

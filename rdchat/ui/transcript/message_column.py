@@ -151,11 +151,13 @@ class MessageColumn(MessageArea):
         # The edges of the widgets, in the column.
         self._top = 0
         self._bottom = 0
-        # The mean height of a message; 0 where all have widgets.
+        # The mean height of a message; 0 where all have widgets. `show_range` sets it to 0, and the next `lay_out`
+        # measures it, once.
         self._average = 0.0
-        # Whether the scroll bar moves for the layout, not because the reader scrolls.
+        # Whether the scroll bar moves for the layout, not because the reader scrolls. Who sets it calls `lay_out`,
+        # which clears it.
         self._placing = False
-        # Whether the range is being changed, which scrolls as well.
+        # Whether the range is being changed, which scrolls as well: it must not be changed again for that.
         self._slides = False
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

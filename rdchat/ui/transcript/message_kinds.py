@@ -244,6 +244,7 @@ class PersonMessage(MessageWidget):
         text_left = width - EDGE - _PAD - text_width
         is_narrow = text_left - _PAD < self.actions_row.sizeHint().width()
         self._under = HEIGHT if is_narrow and not self.is_edited else 0
+        # Without a text there is no bubble, and no padding of one: `pad and ...` stays 0.
         pad = SMALL if self.message.text else 0
         self._bubble.setContentsMargins(text_left, pad and pad + 2, EDGE + _PAD, pad + self._under)
         self._buttons_layout.setContentsMargins(0, 0, EDGE if self._under else width - text_left + _PAD + TIGHT, 0)
@@ -326,6 +327,7 @@ class ReplyMessage(MessageWidget):
         self.show_message(message)
 
     def show_message(self, message: Message) -> None:
+        # First, as what follows reads it.
         self.message = message
         final = not self.is_busy
         parts = message.parts
@@ -351,6 +353,7 @@ class ReplyMessage(MessageWidget):
         of the answer is shown yet, during a thought, where another part begins, and while the answer begins with a
         brace, since `fenced` may then change how all of it is shown.
         """
+        # Where each thought and each piece of the answer begins and ends in the text; `message.parts` has the texts.
         before = self.message.thinking.parts
         parts = message.thinking.parts
         # The parts are as before, but for the end of the last one.
@@ -385,6 +388,7 @@ class ReplyMessage(MessageWidget):
         return thought
 
     def _submit(self, text: str) -> None:
+        """Store the edited answer; one that is unchanged only closes the editor."""
         if text == self.written_text.strip("\n"):
             self._close_editor()
         else:

@@ -408,6 +408,7 @@ class MessageArea(QScrollArea):
         self.on_edit: Callable[[Message, MessageEditor], object] = lambda _message, _editor: None
         # Reads the text of a file; not for the main thread.
         self.file_text: Callable[[AttachedFile], str] = lambda _file: ""
+        # The images that the model does not get, by the ids of their messages; see `TranscriptView.mark_left_out`.
         self.left_out: LeftOut = {}
         self.column = QWidget(self)
         self.setWidget(self.column)

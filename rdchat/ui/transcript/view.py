@@ -294,7 +294,7 @@ class TranscriptView(MessageColumn):
             self._reader_timer.start()
 
     def _show_more_below(self, more: bool) -> None:
-        """Fill the button while there is unread text below."""
+        """Fill the button while there is unread text below: new text is unread where the button is visible."""
         self._jump.set_filled(more)
         self._jump.setAccessibleDescription("There is more below" if more else "")
         set_tip(self._jump, "Jump to latest: there is more below" if more else "Jump to latest")

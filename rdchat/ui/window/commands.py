@@ -169,6 +169,7 @@ class Commands(QObject):
         box = ask(self._window, question, detail, "Discard", partial(leave, chat.discard), removes=True)
         keep = box.addButton("Keep This Chat", QMessageBox.ButtonRole.AcceptRole)
         keep.clicked.connect(partial(leave, chat.keep_temporary))
+        # After Cancel, the row that was clicked would stay the current one.
         box.finished.connect(self.parts.sidebar.mark_open)
 
     def new_folder(self) -> None:

@@ -82,7 +82,7 @@ class DownloadButton(IconButton):
         theme: The appearance to follow.
     """
 
-    # The services of the models window, once they are built.
+    # The services of the models window; `_follow` sets it once they are built, before anything here reads it.
     _models: "Models"
 
     def __init__(self, windows: SideWindows, bar: QToolBar, before: QAction, notices: Notices, theme: Theme) -> None:
@@ -105,10 +105,10 @@ class DownloadButton(IconButton):
         """
         work = BackgroundWork("unfinished downloads", self)
 
-        def resume(has_unfinished_work: bool | RdchatError) -> None:
+        def resume(found: bool | RdchatError) -> None:
             work.finish_work(0.0)
-            if has_unfinished_work is True:
-                # If nothing has built them yet.
+            if found is True:
+                # Reading them builds them, unless something has already.
                 self._models = self._windows.model_services
 
         work.do(lambda: (paths.data_dir() / "training").exists() or has_unfinished(), resume)
@@ -125,6 +125,7 @@ class DownloadButton(IconButton):
         from rdchat.ui.models.entries import share, totals_text  # noqa: PLC0415  once something is downloaded
 
         going = self._models.downloads.going()
+        # One that is tried again has no problem any more.
         self._unseen_failures &= {each.id for each in self._models.downloads.all() if each.problem}
         if self._windows.shows_downloads:
             self._unseen_failures.clear()

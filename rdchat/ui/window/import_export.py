@@ -107,7 +107,7 @@ class ProgressSheet(Sheet):
         super().done(result)
 
     def show_progress(self, progress: LoadProgress) -> None:
-        """Show how far the work is."""
+        """Show how far the work is, unless it is being cancelled: `answer` disables the button then."""
         if self.buttons[0].isEnabled():
             self.detail.setText(f"{progress.stage}…")
             show_share(self.bar, progress.fraction)

@@ -107,8 +107,10 @@ class MainWindow(QMainWindow):
         super().__init__()
         self._controller = controller
         self._theme = theme
-        # The side that the person has opened in a window too narrow for it.
+        # The side that the person has opened in a window too narrow for it; None if there is none. `toggle`
+        # sets it, and clears it when the side is hidden again; `_fold` clears it when the window has room for the side.
         self._opened_by_hand: QWidget | None = None
+        # Whether the window has been on the screen since the start.
         self._was_on_screen = False
         # Whether a reply with figures has ended since the start, in a stored chat.
         self._has_figures = False
@@ -335,7 +337,7 @@ class MainWindow(QMainWindow):
 
     def _connect_controller(self) -> None:
         controller = self._controller
-        chat = self._controller.chat
+        chat = controller.chat
         refresh = self.actions_.refresh_soon
         controller.settings.changed.connect(self._apply_settings)
         chat.leaving_asked.connect(self.commands.ask_to_leave)

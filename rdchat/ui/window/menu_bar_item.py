@@ -46,6 +46,7 @@ class MenuBarItem(QSystemTrayIcon):
         self.setContextMenu(self.menu)
         settings = self._controller.settings
         self._controller.replies.statistics_changed.connect(self._note_statistics)
+        # Whether the settings had the item on when `_follow` was called last.
         self._was_on = False
         settings.changed.connect(self._follow)
         self._follow(settings.values)

@@ -32,8 +32,12 @@ class Command:
 
     Attributes:
         name: The attribute of `WindowActions` that has its action: `actions_.new_chat`.
+        text: What the entry says, and the palette.
         run: Carries it out; None if another object connects the action.
+        keys: Its shortcuts, each as Qt writes it or as one of Qt's standard keys.
         tip: The tooltip; if empty, the text is the tooltip.
+        role: Where macOS puts it in place of its menu, such as Quit into the app's own.
+        submenu: Opens from the entry, which then carries out nothing.
         group: Exactly one command of a group is checked.
         when: Returns whether it is enabled; None for always.
         checked: Returns whether it is checked; None if it cannot be.
@@ -89,6 +93,7 @@ class WindowActions(QObject):
 
     def __getattr__(self, name: str) -> QAction:
         """Return the action of a command, up to date."""
+        # Until the constructor has set `_actions`, reading it as an attribute would lead here again.
         entry = self.__dict__.get("_actions", {}).get(name)
         if entry is None:
             raise AttributeError(name)

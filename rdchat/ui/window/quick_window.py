@@ -134,7 +134,10 @@ class QuickWindow(SideWindow):
             quick.ask_question(text)
 
     def _open_as_chat(self) -> None:
-        """Ask what is typed, if anything, and go on in the main window."""
+        """Ask what is typed, if anything, and go on in the main window.
+
+        Without an exchange there is nothing to open: an empty field is submitted all the same, so that it says so.
+        """
         if self.composer.text.strip() or self.composer.files.has_images or not self._quick.path:
             self.composer.field.submit_requested.emit()
         if self._quick.path:
@@ -146,6 +149,7 @@ class QuickWindow(SideWindow):
         self._show_state()  # First: the transcript gets its width.
         self.transcript.set_messages(self._quick.path)
         self.transcript.scroll_to_end()
+        # Again: the reply that it tells about has its widget now.
         self._show_state()
 
     def _show_state(self, progress: str = "") -> None:

@@ -101,7 +101,8 @@ class BlockStream:
         # The number of settled blocks.
         self._settled = 0
         self._code: _OpenCode | None = None
-        # The number of link definitions that were known before the first block was parsed.
+        # The number of link definitions that were known before the first block was parsed: the second reading of a text
+        # knows all of them, and finds no more, so there is no third.
         self._known = len(self._references)
         # Where the complete lines ended that `_settle` looked at last. At the end of the text, it looks again once
         # there are more of them.
@@ -123,6 +124,7 @@ class BlockStream:
         self._open_code(text, final)
         read = self._read_code if self._code else self._read_blocks
         tail = read(text, final, update)
+        # So far the update has only settled blocks; the open ones follow them. None says that there is more to do.
         self._settled += len(update.blocks)
         update.open_code = self._code.number if self._code else -1
         update.settled = self._settled
@@ -173,10 +175,8 @@ class BlockStream:
 
     def _read_blocks(self, text: str, final: bool, update: Update) -> list[Block] | None:
         """Settle what cannot change any more; return the open tail, or None if there is more to do."""
-        window = ""
-        source = ""
-        following = ""
-        # A larger window is parsed only if nothing can be settled in the usual one.
+        # A larger window is parsed only if nothing can be settled in the usual one. Behind the loop, its variables are
+        # those of the last window.
         for limit in (_STEP, _MAX_OPEN):
             window = self._window(text, limit)
             following = text[self._tail.offset + len(window) :][:1]

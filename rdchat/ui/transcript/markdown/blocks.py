@@ -98,15 +98,13 @@ def safe_text(text: str) -> str:
 
 
 def display_end(text: str, room: int) -> int:
-    """Return where the beginning of a text ends that has `room` characters, if possible at the end of a line.
-
-    A line feed counts as more than one character.
-    """
+    """Return where the beginning of a text ends that has `room` characters; a line feed counts as more than one."""
     end = 0
     while (feed := text.find("\n", end)) >= 0 and feed + 1 + _LINE_FEED <= room:
         room -= _LINE_FEED
         end = feed + 1
-    return min(len(text), max(end, room))
+    # What the line feeds took is off the room, so that it is a position in the text now.
+    return min(len(text), room)
 
 
 def pieces(line: str) -> list[str]:

@@ -106,7 +106,8 @@ class GrowingCode:
     def _read_again(self, lexer: ExtendedRegexLexer) -> list[_Token]:
         """Return the tokens of the lines in `_again`, and drop the lines that need not be read again.
 
-        An open comment is one token up to the end.
+        An open comment is one token up to the end. `lexer` is a `RegexLexer` in truth: it is read by the method of
+        `ExtendedRegexLexer`, which applies the same rules, but keeps its state in a context that can be read.
         """
         source = "".join(f"{line}\n" for line in self._again)
         tokens = list[_Token]()

@@ -107,6 +107,7 @@ class ScrollBar(QScrollBar):
         self.setAccessibleName(part.name)
         self._recolor()
         theme.changed.connect(self._recolor)
+        # So `show_part` takes a new bar for one that is at its beginning, on either side.
         self.setMaximum(0)
         self.show_part(part)
         self.show()
@@ -135,6 +136,7 @@ class HorizontalScrolling:
         self._edit = edit
         self._theme = theme
         self._bars: dict[int, ScrollBar] = {}
+        # Whether the text edit is moved now; `shifted` sets and clears it.
         self._shifting = False
         edit.horizontalScrollBar().rangeChanged.connect(self._stay_unscrolled)
         edit.selectionChanged.connect(self._draw_shifted)

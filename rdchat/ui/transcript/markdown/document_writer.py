@@ -332,5 +332,5 @@ class DocumentWriter:
 
 
 def _are_known(block: Block) -> bool:
-    """Whether drawing was tried for each formula of a block."""
+    """Whether drawing was tried for each formula of a block; the first one that is new is asked for."""
     return all(FORMULAS.is_known(run.maths, run.display) for run in formulas_of(block))

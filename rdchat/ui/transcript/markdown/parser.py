@@ -333,7 +333,7 @@ class _Walk:
             self._lists.pop()
             return
         self._nesting += "l"
-        start = int(token.attrGet("start") or 1) if token.type.startswith("ordered") else None
+        start = int(token.attrs.get("start", 1)) if token.type.startswith("ordered") else None
         if not self._lists and start is not None and self._number is not None:
             start = self._number
         self._continues = bool(self._lists) or self._number is not None
@@ -350,9 +350,12 @@ class _Walk:
                 self._add(Block(Kind.TEXT, tight=True))
             return
         if token.level == 1 and token.map:
-            self.parsed.last_item = (token.map[0], len(self.parsed.blocks), number or 1)
-        self._marker = _BULLETS[min(len(self._lists), len(_BULLETS)) - 1] if number is None else f"{number}."
-        self._lists[-1] = number and number + 1
+            self.parsed.last_item = (token.map[0], len(self.parsed.blocks), 1 if number is None else number)
+        if number is None:
+            self._marker = _BULLETS[min(len(self._lists), len(_BULLETS)) - 1]
+        else:
+            self._marker = f"{number}."
+            self._lists[-1] = number + 1
 
     def _visit_paragraph(self, token: Token) -> None:
         if token.nesting > 0:

@@ -7,9 +7,11 @@ such an element, and for a block, whether it ends the paragraph above.
 Formulas are `$...$` and `\(...\)` in a line, and `$$...$$` and `\[...\]` on their own. Dollars also stand for prices
 and variables of a shell, so a text between two dollars is not a formula
 
-- if it begins or ends with a space (`$5 and $6`);
-- if a digit or a letter follows its end (`$HOME/$USER`);
-- if it begins with a digit and goes on in words (`$5 for two, or 3$`).
+- if it begins or ends with a space (`$5 and $6`), unless it has a command of TeX and does not begin with a digit;
+- if a digit or a letter stands before its beginning or behind its end (`$HOME/$USER`);
+- if it begins with a digit and goes on in words (`$5 for two, or 3$`);
+- if it is the name of a variable (`$PATH$`), or could be one and stands behind a command of a shell (`echo $file$`);
+- if it has a blank line.
 """
 
 import re

@@ -96,7 +96,7 @@ class HitMarks:
         self._paint()
 
     def mark_parts(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Mark these parts of the document."""
+        """Mark these parts of the document in place of a search's words; the next `mark_drawn` removes the marks."""
         self.hits = list(spans[:_MAX_HITS])
         self.current = -1
         self._paint()
@@ -356,7 +356,7 @@ class TextBody(OfflineBrowser):
         super().resizeEvent(event)
         self._more.move(0, self.height() - self._more.sizeHint().height())
         self._more.adjustSize()
-        # Qt lays out the blocks above the changed ones once more
+        # In the same width, the blocks above the changed ones stay where they are; another one moves all.
         self._decorations.lay_out(self._first_changed if event.size().width() == event.oldSize().width() else 0)
 
     def hasHeightForWidth(self) -> bool:

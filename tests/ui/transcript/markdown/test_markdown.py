@@ -107,6 +107,16 @@ def test_other_addresses_stay_text_and_say_which(address: str) -> None:
     assert not is_openable(address)
 
 
+def test_a_numbered_list_may_begin_at_any_number() -> None:
+    for first in (0, 1, 7):
+        markers = [f"{first + index}." for index in range(3)]
+        assert [block.marker for block in blocks("\n".join(f"{marker} x" for marker in markers))] == markers
+        # An item that is long settles what is above it: the number of the next piece is its own.
+        source = f"\n\n{first}. {'word ' * 300}\n\n   more\n"
+        begun = blocks_after([], updates(BlockStream(MarkdownParser()), source, final=False))
+        assert [block.marker for block in begun if block.marker] == [f"{first}."]
+
+
 def test_lists_carry_markers_levels_and_numbers() -> None:
     found = [
         (block.marker, block.indent, text(block))
