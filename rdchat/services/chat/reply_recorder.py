@@ -69,7 +69,7 @@ class Reply:
         stopping: Whether the reply is being stopped.
         writing: Whether the first token has come.
         saved_text: The text that is stored.
-        unsaved_since: When the first text was written that is not stored.
+        unsaved_since: When the first text was written that is not stored; None where all is stored.
         thought_until: The last moment when the model was seen to think; None outside of thoughts.
         undecided: Written text that is not in the message yet: it may be a part of a mark such as `</think>`.
         offered: The tools of the request, by their full names.
@@ -199,7 +199,7 @@ class ReplyRecorder(QObject):
 
     Attributes:
         clock: Returns seconds, as in `ReplyProgress.written_at`.
-        held: Replies whose latest text is not stored, oldest first.
+        held: The replies that are being written, and those that have ended and are not completely stored, oldest first.
         trouble: Why they cannot be stored; None while they can.
     """
 
@@ -210,6 +210,7 @@ class ReplyRecorder(QObject):
         self.clock = time.monotonic
         self.held: list[Reply] = []
         self.trouble: Notice | None = None
+        # Runs until text is stored: soon after it was written, or while there is trouble until the next try.
         self._timer = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.save_texts)
 
