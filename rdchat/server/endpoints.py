@@ -258,6 +258,7 @@ class Answer:
         """
         try:
             while (part := await self._next_part()) is not None:
+                # A reply that has ended; its last text is still sent below.
                 if isinstance(part, tuple):
                     self._choices.append(part[0])
                 if self._request.stream:

@@ -191,6 +191,7 @@ def gemma4_rows(call: TowerCall) -> SeenImage:
     tower = call.tower
     side = call.side
     high, broad = (side * each for each in call.grid)
+    # The tables of columns and of rows.
     across, down = tower["patch_embedder.position_embedding_table"]
     x = tower.linear("patch_embedder.input_proj", (2 * (call.patches - 0.5)).astype(across.dtype))
     x += (down[:high, None] + across[:broad]).reshape(x.shape)

@@ -285,7 +285,8 @@ class ReplyParts:
         tokens = [event for event in batch if isinstance(event, TokenEvent)]
         if self._request.top_log_probs is not None:
             self._choice.tokens += tokens
-        # What the pieces of these tokens add to the thought and to the answer.
+        # What the pieces of these tokens add to the thought and to the answer. Each piece serves twice: its text goes
+        # to the stream, and `_finish` counts the tokens of the thought by its range.
         thought = ""
         answer = ""
         for token in tokens:

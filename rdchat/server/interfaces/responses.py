@@ -218,7 +218,8 @@ class ResponseFormat:
         begun = self._event("response.output_item.added", **self._position, item=self._output[-1])
         if kind not in _TEXTS:
             return closed + begun
-        # Where a summary is requested, it is the thought itself, and in no other field: some clients show both.
+        # Where a summary is requested, such as `auto`, it is the thought itself, and in no other field: some clients
+        # show both.
         in_summary = kind == "reasoning" and self._head["reasoning"]["summary"]
         self._part = {"type": "summary_text" if in_summary else _TEXTS[kind], "text": ""}
         if kind == "message":

@@ -112,6 +112,7 @@ class QuickChat(QObject):
             self.waiting = False
             end = FinishReason.CANCELLED
             self._on_changed(replace(self.path[-1], status=MessageStatus.COMPLETE, finish_reason=end))
+        # Only the quick window's replies have this id: they are in no chat.
         self._replies.stop_replies(NEW_CHAT.id)
 
     def forget_exchange(self) -> None:

@@ -239,6 +239,7 @@ class ReplyRecorder(QObject):
     def begin_reply(self, message: Message, prompt: ChatPrompt, conversation: Conversation) -> Reply:
         """Return a reply, to be stored from now on, that continues the text that a message has."""
         saved_text = message.text
+        # A blank text is not continued: the reply begins anew, and the stored text is replaced.
         if not saved_text.strip():
             message = replace(message, text="", control_offsets=(), thinking=Thinking(paired=True))
         message = replace(message, thinking=replace(message.thinking, parts=message.parts.parts))

@@ -232,6 +232,7 @@ class DraftControl(QObject):
             drafts = (ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]
             self.control.change_values(drafts=drafts)
         else:
+            # First `_own`: the chat takes the settings, and brings them back to `set_own`, which finds nothing new.
             self._own = settings
             self.own_changed.emit(settings)
         self.settings = settings
