@@ -10,8 +10,8 @@ from typing import Any
 
 from rdchat.inference.api import JSON_LIMITS, parsed_json
 
+# `ApiError.code` of a prompt that is too long.
 CONTEXT_FULL = "context_length_exceeded"
-"""`ApiError.code` of a prompt that is too long."""
 # Types of errors by HTTP status, as each API names them.
 _OPENAI = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _ANTHROPIC = _OPENAI | {413: "request_too_large", 503: "overloaded_error"}
