@@ -186,7 +186,7 @@ class HotKey:
     def __init__(self, pressed: Callable[[], object], library: Any = None) -> None:
         self._pressed = pressed
         self._library = library or (ctypes.CDLL(_CARBON) if host.MACOS else None)
-        # In Qt's names; and the system's reference to the shortcut.
+        # In Qt's names; and the system's reference to the shortcut, null while none is registered.
         self._keys = ""
         self._key = ctypes.c_void_p()
         self.available = self._library is not None
@@ -194,7 +194,7 @@ class HotKey:
         if self._library is not None:
             self._library.GetApplicationEventTarget.restype = ctypes.c_void_p
             self._target = ctypes.c_void_p(self._library.GetApplicationEventTarget())
-            # The system keeps its address.
+            # The system keeps its address alone, so it is held here.
             self._handler = _HANDLER(self._on_event)
             kind = ctypes.byref(Pair(_KEYBOARD, _PRESSED))
             self._library.InstallEventHandler(self._target, self._handler, ctypes.c_ulong(1), kind, None, None)

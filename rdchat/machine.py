@@ -196,6 +196,7 @@ class OtherPrograms:
         self._begin()
 
     def _begin(self) -> None:
+        # The beginning of the measurement, the last time that `share` looked, and `others_seconds` at the beginning.
         self._began = perf_counter()
         self._measured = self._began
         self._seconds_before = others_seconds()

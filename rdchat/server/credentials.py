@@ -53,7 +53,7 @@ def find_key(file: Path | None = None) -> ServerKey:
 
     Args:
         file: The file in which a person keeps it. None: it is in the keychain, or in a file of rdchat's own where
-            there is no keychain.
+            there is no keychain, or one that stores nothing.
 
     Raises:
         InvalidSettingError: If other users can read the file, or it holds no key.
@@ -63,11 +63,11 @@ def find_key(file: Path | None = None) -> ServerKey:
         stored = ask_keychain(_SERVICE, "get_password", _NAME)
         if isinstance(stored, str) and stored:
             return ServerKey(stored, "the keychain")
-        if stored is None:
-            # There is a keychain, but no key in it yet.
-            return replace_key()
-        # There is no keychain, or it refuses (`FAILED`).
         file = paths.server_key_path()
+        # There is a keychain, but no key in it yet. A file says that it took none before; that key stays.
+        if stored is None and not file.exists():
+            return replace_key()
+        # Otherwise there is no keychain, or it refuses to read (`FAILED`) or to store.
     return ServerKey(_read_key(file) if file.exists() else write_private(file, new_key()), str(file))
 
 
@@ -169,26 +169,22 @@ def server_tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
 
 def fingerprint(certificate: Path) -> str:
     """Return the SHA-256 fingerprint of the first certificate in a PEM file, as `AB:CD:...`."""
-    return fingerprint_of(_first_certificate(certificate))
+    # `X509 CERTIFICATE` is an older name in PEM that OpenSSL reads too.
+    pem = certificate.read_text(encoding="ascii", errors="replace").replace("X509 CERTIFICATE", "CERTIFICATE")
+    return fingerprint_of(pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index(_END) + len(_END)])
 
 
 def end_notice(certificate: Path) -> str:
     """Return a sentence that says when a certificate ends and what to do; empty until 30 days before its end."""
     from cryptography import x509  # noqa: PLC0415  slow to import
 
-    end = x509.load_pem_x509_certificate(_first_certificate(certificate).encode()).not_valid_after_utc
+    end = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
     if end - datetime.datetime.now(datetime.UTC) > _SOON:
         return ""
     hint = "Renew it, then start the server again."
     if certificate == paths.server_certificate_path():
         hint = f"Delete {certificate} and start the server again; other computers then accept the new fingerprint."
     return f"Its certificate is valid until {end:%Y-%m-%d}. {hint}"
-
-
-def _first_certificate(certificate: Path) -> str:
-    """Return the first certificate in a PEM file."""
-    pem = certificate.read_text(encoding="ascii", errors="replace")
-    return pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index(_END) + len(_END)]
 
 
 def _self_signed() -> str:
@@ -217,6 +213,7 @@ def _self_signed() -> str:
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    formats = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    private = key.private_bytes(serialization.Encoding.PEM, *formats)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     return (private + certificate.public_bytes(serialization.Encoding.PEM)).decode()

@@ -164,6 +164,7 @@ class Endpoints:
                 body = inflated(body, max_bytes)
         except ValueError as error:
             raise ApiError(400, "The body's gzip data is damaged or incomplete.") from error
+        # As it came, or unpacked.
         if body is None:
             raise ApiError(413, f"The body is longer than {max_bytes // 2**20} MB.")
         return body
@@ -257,6 +258,7 @@ class Answer:
         """
         try:
             while (part := await self._next_part()) is not None:
+                # A reply that has ended; its last text is still sent below.
                 if isinstance(part, tuple):
                     self._choices.append(part[0])
                 if self._request.stream:
@@ -306,8 +308,9 @@ class Answer:
     async def _send_part(self, part: Part) -> None:
         """Send a part of a streamed reply, or a ping after a silence.
 
-        The response begins with the first progress of the prompt or the first ping: until then, an error can be sent
-        with its HTTP status. Progress has a text in some APIs only.
+        The response begins with the first progress of the prompt (`begins`), the first text or the first ping: until
+        then, an error can be sent with its HTTP status. Progress has a text in some APIs only; in the others it sends
+        the head alone. A ping is sent only where the part has nothing else to send.
         """
         text = self._text_of(part)
         begins = not self._response.started and isinstance(part, PrefillProgress)

@@ -46,10 +46,10 @@ class Job:
         client: The client; its requests are answered one after another.
         request: What it asks for.
         facts: Its state, for the window.
-        info: The model that answers, from the first part on.
+        info: The model that answers; None until it is loaded, which is before the first part.
         parts: The parts of all replies, for `Answer`; an exception is the error of the request, and None its end.
-        stopped: Whether it was stopped while it ran.
-        stop: Stops the engine's work for it.
+        stopped: Whether it was stopped while it ran; its client has an error then, and gets nothing more.
+        stop: Stops the engine's present work for it, a load or a reply; does nothing before the first.
         read_images: Reads its images; None if it has none, or they are read.
         images_read: Calls of `read_images`.
         is_seeing: Whether the engine computes one of its images that is not the last one.
@@ -234,9 +234,10 @@ class RequestQueue:
             raise ApiError(400, str(error), code=code) from error
 
     def stop_request(self, job: Job, error: Exception) -> None:
-        """End a request with an error, unless it has ended. Its client gets the error at once.
+        """End a request with an error. Its client gets the error at once, in place of the parts that were not sent.
 
-        Where the engine works for it, the next request begins when the engine has stopped.
+        Where the engine works for it, the next request begins when the engine has stopped. For one that has ended at
+        the engine, only what its client gets changes.
         """
         if job in self._waiting:
             self._waiting.remove(job)
@@ -246,7 +247,6 @@ class RequestQueue:
         elif job in self._running and not job.stopped:
             job.stopped = True
             job.stop()
-        # The client gets the error instead of the parts that were not sent yet.
         while not job.parts.empty():
             job.parts.get_nowait()
         job.parts.put_nowait(error)
@@ -297,7 +297,10 @@ class RequestQueue:
         return running.is_seeing and is_next and not job.request.images and not loads
 
     def _begin_next(self) -> None:
-        """Begin the next request, if one may begin."""
+        """Begin the next request, if one may begin.
+
+        Never two at once: after the first one no other may, until it ends or computes images.
+        """
         if not self._jobs():
             self._last_turns.clear()
         job = self._next_ready()

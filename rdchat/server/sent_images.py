@@ -63,7 +63,6 @@ class SentImages:
         # Names of the fields whose images the model does not get.
         left_out = set[str]()
         messages = list[ChatMessage]()
-        # Backwards, because the newest images count where there are too many.
         for message in reversed(prompt.messages):
             sent = [image for image in message.images if isinstance(image, SentImage)]
             newest = min(len(sent), MAX_MESSAGE_IMAGES, room)
@@ -98,5 +97,6 @@ class SentImages:
             size = facts.width, facts.height
         self._sizes[digest] = size
         while len(self._sizes) > _MAX_SIZES:
+            # The thread of a request that was given up may still be here, and have taken it.
             self._sizes.pop(next(iter(self._sizes)), None)
         return replace(image, path=path, digest=digest, width=size[0], height=size[1], data=b"")

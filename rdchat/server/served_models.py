@@ -60,6 +60,7 @@ class ServedModels:
     def __init__(self, settings: ServerSettings, engine: ServerEngine) -> None:
         self._settings = settings
         self._engine = engine
+        # Stands for the time of a model's last change where that is not known.
         self._since = time.time()
         # When the installed models were last listed, and the list.
         self._listed_at = float("-inf")

@@ -95,6 +95,7 @@ class Server:
             timeout_graceful_shutdown=_STOP_SECONDS,
             h11_max_incomplete_event_size=limits.header_bytes,
         )
+        # `load` makes these settings from files by itself, and has none here: so ours are set after it.
         config.load()
         config.ssl = tls
         server = uvicorn.Server(config)

@@ -63,6 +63,7 @@ class MainThread(QObject):
         The progress callback is dropped before `on_end` is called, so `waits` is False then if no other job runs.
         """
         progress = self.bring(on_progress)
+        # The number that `bring` has just given.
         progress_number = self._number
 
         def end(outcome: Any) -> None:
@@ -196,7 +197,7 @@ class FolderSearch(BackgroundWork):
 
     Attributes:
         results: The last result.
-        looked: Whether a search has ended.
+        looked: Whether a search has ended with a result or an error.
         problem: Why the last search failed, a sentence or two; empty if it did not.
     """
 
@@ -205,7 +206,7 @@ class FolderSearch(BackgroundWork):
     def __init__(self, find: Callable[..., tuple[Any, ...] | None], parent: QObject | None = None) -> None:
         super().__init__("search", parent)
         self._find = find
-        # The arguments of the search that follows the present one.
+        # The arguments of the search that follows the present one; None for no search. `_take` begins it.
         self._next: tuple[object, ...] | None = None
         self.results: tuple[Any, ...] = ()
         self.looked = False

@@ -247,6 +247,7 @@ class ChatController(QObject):
         if reason:
             self.prompt_refused.emit(text, reason)
             return
+        # Kept for an error: `take_message` removes them from the field.
         files = self.chat.files.files
         try:
             message = self.chat.take_message(text)

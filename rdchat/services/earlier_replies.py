@@ -51,7 +51,7 @@ class EarlierReplyIndex(QObject):
         self._settings = settings
         self._model = model
         self.index: ReplyIndex | None = None
-        # What `_forgotten` was when the index was built last.
+        # What `_forgotten` was when the index was built last; `_on_settings` builds it again where it differs.
         self._after = self._forgotten
         self._work = BackgroundWork("earlier replies", self)
         self._timer = QTimer(self, singleShot=True, interval=_CHECK_MS)

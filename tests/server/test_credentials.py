@@ -17,7 +17,7 @@ from cryptography import x509
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, StorageError, StorageFullError
 from rdchat.server import credentials
-from rdchat.server.credentials import end_notice, find_key, fingerprint, own_certificate, replace_key
+from rdchat.server.credentials import end_notice, find_key, fingerprint, own_certificate, replace_key, server_tls
 from tests.disks import small_disk
 from tests.hub.keychains import Keychain, Locked, PlainText
 from tests.server.conftest import MakeServer
@@ -62,6 +62,15 @@ def test_a_keychain_that_takes_no_new_key_keeps_the_old_one(
         replace_key()
     assert find_key() == key
     assert not paths.server_key_path().exists()
+
+
+def test_a_keychain_that_stores_nothing_keeps_the_key_in_the_file(
+    keychain: Keychain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a Mac over SSH: it is locked, and says that there is no key. Clients need the same key each time."""
+    monkeypatch.setattr(keychain, "set_password", Locked().set_password)
+    key = find_key()
+    assert (find_key(), key.location) == (key, str(paths.server_key_path()))
 
 
 def test_a_key_file_that_a_person_names_is_used(tmp_path: Path) -> None:
@@ -115,6 +124,13 @@ def test_a_full_disk_leaves_the_key_or_nothing(tmp_path: Path) -> None:
 
 def read_certificate() -> x509.Certificate:
     return x509.load_pem_x509_certificates(own_certificate().read_bytes())[0]
+
+
+def test_a_certificate_with_the_older_name_of_its_kind_has_a_fingerprint(tmp_path: Path) -> None:
+    (file := tmp_path / "older.pem").write_text(own_certificate().read_text().replace(" CERT", " X509 CERT"))
+    server_tls(file, None)
+    assert fingerprint(file) == fingerprint(own_certificate())
+    assert end_notice(file) == ""
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])

@@ -57,7 +57,7 @@ def state_space_sums(given: Mapping[str, Any], rows: Rows, state: mx.array, path
     It is the quadratic form of Dao and Gu 2024, arXiv 2405.21060, section 6, in a tree with a node's ancestors instead
     of all earlier rows, as in STree (Wu et al. 2025, arXiv 2505.14969). The output of row i is `exp(s[i]) state c[i] +
     sum_j exp(s[i] - s[j]) dt[j] (b[j] c[i]) x[j] + D x[i]` over its ancestors j, where s sums the log-decays of the
-    ancestors.
+    ancestors. A row counts as an ancestor of itself.
 
     Args:
         given: The other arguments of `ssm_update`.
@@ -73,6 +73,7 @@ def state_space_sums(given: Mapping[str, Any], rows: Rows, state: mx.array, path
         """(1, rows, heads, ...) -> (1, groups, heads of a group, rows, ...)."""
         return mx.moveaxis(mx.unflatten(array, 2, (groups, -1)), 1, 3)
 
+    # `inner` is the sum over the ancestors, `before` what the state gives, before its decay, and `direct` is D.
     steps, decays = _steps(dt, given, None)
     sums = ancestors @ decays
     products = c.swapaxes(1, 2) @ b.transpose(0, 2, 3, 1)
@@ -151,6 +152,7 @@ def _compiled_steps(
 @mx.compile
 def _weights(products: mx.array, sums: mx.array, steps: mx.array, ancestors: mx.array) -> mx.array:
     """Return what each row reads of each, (1, groups, heads of a group, rows, rows) float32."""
+    # From a row that is no ancestor the difference may be positive and large, and infinity times 0 is no number.
     decays = mx.exp(mx.minimum(sums[..., None] - sums[..., None, :], 0))
     return products * decays * steps[..., None, :] * ancestors
 
@@ -171,11 +173,11 @@ def _decayed(state: mx.array, total: mx.array, added: mx.array) -> mx.array:
 
 
 def delta_outputs(rows: Rows, state: mx.array, paths: TreePaths | None) -> mx.array | None:
-    """Return the outputs of a tree's nodes, (1, nodes, value heads, width of v); None where paths are better.
+    """Return the outputs of a tree's nodes, (1, nodes, value heads, width of v); None where paths are better or needed.
 
     Args:
         rows: q and k, (1, nodes, heads, width); v, (1, nodes, value heads, width of v); g and beta, (1, nodes, value
-            heads). Gates by channel are not taken.
+            heads). Gates by channel have an axis more, and give None.
         state: (1, value heads, width of v, width).
         paths: The tree's; None for a chain.
     """
@@ -193,9 +195,10 @@ def _of_depth(deepest: int) -> Callable[[list[mx.array], mx.array, list[mx.array
 def _delta_outputs(deepest: int, rows: list[mx.array], state: mx.array, tables: list[mx.array]) -> mx.array:
     """Compute `delta_outputs` by the formulas of the module's docstring.
 
-    There `decay` is D, `start` is G, `links` is N and `right` is R. `first` is M, and `base` the part of y from the
-    state, both with a node's own d folded in: `d = right + links d` there. Value heads are grouped by the head of q and
-    k that they share; what depends on the value head is (heads, group, nodes, ...).
+    There `decay` is D, `start` is G, `links` is N and `right` is R. M has only the ancestors above, so y also needs a
+    node's own d, times `own`. As `d = right + links d`, it is split: `own * links` goes into `first`, with M, and
+    `own * right` into `base`, with the part of y from the state. Then `y = base + first d`. Value heads are grouped by
+    the head of q and k that they share; what depends on the value head is (heads, group, nodes, ...).
     """
     q, k, v, g, beta = rows
     between, above = tables
@@ -228,8 +231,10 @@ def _delta_outputs(deepest: int, rows: list[mx.array], state: mx.array, tables: 
 def _decays(g: mx.array, between: mx.array, heads: int) -> tuple[mx.array, mx.array]:
     """Return D, (heads, group, nodes, nodes), and G, (heads, group, nodes, 1), from the gates and `TreePaths.between`.
 
-    D is right where the second node is an ancestor of the first. G has the gates from the root on, the root's included.
+    D is correct only where the second node is an ancestor of the first; the callers use no other place. G has the gates
+    from the root on, the root's included: `between` leaves it out, so it is added.
     """
+    # (value heads, nodes).
     gates = mx.log(mx.maximum(g, _SMALLEST_GATE)).squeeze(0).T
     logs = (gates @ between).reshape(heads, -1, g.shape[1], g.shape[1])
     return mx.exp(logs), mx.exp(logs[..., :1] + gates[:, :1].reshape(heads, -1, 1, 1))

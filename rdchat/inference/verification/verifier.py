@@ -68,7 +68,7 @@ class PackedTree:
             tokens: (nodes,) integers, the root first.
             parents: (nodes,) integers; parents come before their children.
             scores: (nodes,) float32, those of likelier children are higher; of equal ones the earlier node comes first.
-            deepest: Upper bound of the depths. If it is none, the result is not sound; see `PrefixTree.is_sound`.
+            deepest: Upper bound of the depths. If the tree is deeper, the result is not sound (`PrefixTree.is_sound`).
 
         Example: the tokens `[5, 7, 8, 9, 6]` with the parents `[-1, 0, 0, 1, 2]` and the scores `[0, -2, -1, -3, -4]`
         become `[5, 8, 6, 7, 9]` with the parents `[-1, 0, 1, 0, 3]`.
@@ -106,6 +106,7 @@ class PackedTree:
     def with_leaves(self, limit: int) -> "PackedTree":
         """Return the tree with at most `limit` leaves; nodes behind them repeat the last one, and are never accepted.
 
+        Of two children with the same token the first is accepted.
         Recurrent state is computed along each path to a leaf, so the bound of a lazy tree decides what that costs.
 
         Args:
@@ -123,6 +124,7 @@ class PackedTree:
         last = mx.argmax(passed >= limit)
         # For each node, the node whose values it gets: itself up to the last leaf, then that leaf.
         source = mx.where(passed - is_leaf < limit, nodes, last.astype(mx.int32))
+        # A node that repeats the last leaf sees the leaf's ancestors and itself, but not the leaf.
         repeated = (paths[last] & (nodes != last)) | (nodes[:, None] == nodes)
         return replace(
             self,
@@ -305,6 +307,7 @@ class Verifier:
         # The pending tokens were fed as the first rows of the call, before the nodes.
         pending = len(self._pending)
         rows = [*range(pending), *(pending + node for node in path)]
+        # The earlier pending tokens stay pending too: the rollback drops their rows with the others.
         if len(rows) < self._fed and not self._cache.can_commit_part:
             self.rollback()
             self._pending += tokens

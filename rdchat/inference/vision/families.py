@@ -193,6 +193,7 @@ class Vision(NamedTuple):
         """Return a model's sizes, including its vision tower."""
         image_bytes = CACHED_ROWS_BYTES if self.family else 0
         sizes = replace(sizes, tower_parameters=self.tower_parameters, image_bytes=image_bytes)
+        # The other sizes have a tower of the model's own already.
         if not self.is_fetched:
             return sizes
         stored = sizes.stored_bytes + self.tower_bytes
@@ -315,6 +316,7 @@ def _tiles(layout: Layout) -> str:
     pixels = "<image>" * (high * broad)
     names = [[f"{begin}<row_{row + 1}_col_{column + 1}>{pixels}" for column in range(columns)] for row in range(rows)]
     tiles = "".join("".join(row) + "\n" for row in names)
+    # The last line feed is there twice; without tiles there is none.
     return f"{tiles + tiles[-1:]}{begin}<global-img>{pixels}{begin}"
 
 

@@ -28,8 +28,8 @@ AS_IT_IS = 100_000_000, 100_000_000
 _HINT = "It may be damaged. Save it again in the app that made it, or choose another one."
 
 type Settings = Mapping[str, Any]
-"""The entries of a model's preprocessor_config.json. Where a tile has a fixed number of tokens, `token_side` is added:
-the rows, and columns, of tokens of a tile."""
+"""The entries of a model's preprocessor_config.json, with what `Family.sides` adds from config.json, such as
+`token_side`: the rows, and columns, of tokens of a tile."""
 Waiting = Callable[[], None]
 """Called every 20 ms during a request; an exception from it ends the request."""
 
@@ -79,6 +79,7 @@ class Prepared:
         patches: float32. Qwen: (patches, channels * frames * side * side); the patches of a token follow one another.
             Pixtral: (patches, channels * side * side). Gemma 4, LFM2-VL: (patches, side * side * channels), of one tile
             after the other. Others: (tiles, channels, side, side).
+        layout: The tokens that these patches become.
     """
 
     patches: "npt.NDArray[np.float32]"

@@ -52,16 +52,17 @@ def with_images(
     """
     changed = list(ids)
     spans = list[ImageSpan]()
-    # The end of the last run of tokens.
+    # The end of the last run of tokens, and whether all runs so far had the image's tokens; the check is at the end.
     at = 0
     fits = True
     for key, layout in images:
+        # The ids of the image that are not in the prompt yet: each run takes its part of them.
         own = image_ids(key, layout.pixel_tokens)
         for rows, columns in layout.grids:
             # The tokens of each run: a row, where a token of text ends it, or a tile.
             for count in [columns] * rows if family.breaks else [rows * columns]:
                 start = at
-                # If there is none, the tokens at `at` do not fit.
+                # Where no token is left, `start` stays at `at`: there the comparison below fails.
                 with suppress(ValueError):
                     start = changed.index(token, at)
                 at = start + count

@@ -83,6 +83,7 @@ class ImageRowHooks:
         self._rows: CallRows | None = None
         for name, module in network.named_modules() if sections else ():
             if "rope" in name.rsplit(".", 1)[-1] and callable(module):
+                # Some rope modules of mlx-lm have frequencies of their own, and may name other dimensions.
                 dims = 2 * module._freqs.size if hasattr(module, "_freqs") else module.dims
                 axes = cache(partial(_axes, tuple(sections), dims, interleaved=interleaved))
                 wrap_call(module, partial(self._rotate, axes))
@@ -101,7 +102,10 @@ class ImageRowHooks:
     def _rotate(
         self, axes: Callable[[int], mx.array], plain: Callable[..., mx.array], x: mx.array, *rest: Any, **named: Any
     ) -> mx.array:
-        """Return (1, heads, n, size): what a rope module makes of `x`, by axis. `plain` is its own call."""
+        """Return (1, heads, n, size): what a rope module makes of `x`, by axis. `plain` is its own call.
+
+        In a call with positions by axis, these take the place of the offset that the network gives.
+        """
         if self._rows is None or self._rows.positions is None:
             return plain(x, *rest, **named)
         # Rows become a batch, so that each has a position of its own.
@@ -148,7 +152,7 @@ class ImageRows:
         self._name = folder.name
         self._vision = vision
         self._family = vision.family
-        # The tower's settings and weights, once it is loaded.
+        # The tower's settings and weights: `see` sets both at the first image, and nothing clears them.
         self._settings = dict[str, Any]()
         self._weights: TowerWeights | None = None
         # By the hash of the pixels, the last used last.
@@ -392,7 +396,7 @@ class TowerInput:
         """See `ImageInput`.
 
         Images that end before `start` are left out. For the others the rows are found or computed, one image after the
-        other; then `_feed` puts them into the calls.
+        other: before each, the number of images left is yielded. At last `_feed` is, which puts them into the calls.
         """
         images = self._images(request)
         counts = [self.prompts.tokens(image, request.image_cap) for image in images]
@@ -400,6 +404,7 @@ class TowerInput:
         # Those of the images that end before `start` are in the cache, and their rows are not needed.
         old = sum(pixels[end - 1] < start for end in np.cumsum(counts))
         skipped = sum(counts[:old])
+        # They are fed as text: `rows_for_call` finds an image's row by counting the negative ids before it.
         fed = list(ids)
         for index in pixels[:skipped]:
             fed[index] = 0

@@ -127,6 +127,7 @@ def _picture(path: Path, name: str) -> _Picture:
     key = hashlib.sha256(data).digest()
     picture = _cached.pop(key, None) or _decode(data, name)
     _cached[key] = picture
+    # The newest one always stays: its three bytes a pixel are within the limit by themselves.
     while sum(each.pixels.nbytes for each in _cached.values()) > _CACHED_BYTES:
         _cached.popitem(last=False)
     return picture

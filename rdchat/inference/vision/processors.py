@@ -229,6 +229,7 @@ def gemma4_layout(width: int, height: int, settings: Settings, max_tokens: int |
     factor = math.sqrt(maximum * side**2 / (width * height))
     rows, columns = (math.floor(factor * each / side) for each in (height, width))
     if 0 in {rows, columns}:
+        # A long line: one row or column of tokens, as many as its sides' ratio, or as the limit has.
         rows, columns = (max(1, min(each, maximum)) for each in (height // width, width // height))
     return _one_tile(rows, columns, side)
 
@@ -265,13 +266,18 @@ def lfm2_layout(width: int, height: int, settings: Settings, max_tokens: int | N
 def _nearest_tiles(
     width: int, height: int, side: int, settings: Settings, max_tokens: int | None
 ) -> tuple[int, int, int]:
-    """Return the tokens across a tile, and the rows and columns of tiles nearest to the shape of an image; or zeros."""
+    """Return the tokens across a tile, and the rows and columns of tiles nearest to the shape of an image.
+
+    All are zero where no division has at least `min_tiles` and at most the maximum: the image is not divided.
+    """
     tile = _integer_setting(settings, "tile_size", 512)
     maximum = _integer_setting(settings, "max_tiles", 10)
     if tile % side or maximum > _MAX_TILES or maximum * tile**2 > _MAX_PIXELS:
         raise _invalid("the size or number of tiles", (tile, maximum))
     if max_tokens is not None:
         maximum = min(maximum, max_tokens // (tile // side) ** 2)
+    # (1, 1) stands for no division. Fewer tiles are tried first; of equally near shapes, one with more tiles wins if
+    # the image has more than half of their pixels.
     best = (1, 1)
     nearest = math.inf
     shapes = ((rows, columns) for rows in range(1, maximum + 1) for columns in range(1, maximum // rows + 1))

@@ -36,6 +36,8 @@ _MAX_HEADER_BYTES = 10_000
 def read_rows(keep: CacheFolder, key: str, shape: tuple[int, int], number: int) -> list[mx.array] | None:
     """Return the arrays of an image; None without its file, or where that is not just as `write_rows` makes it.
 
+    Such a file is deleted, so that it can be written anew.
+
     Args:
         keep: The chat's.
         key: Hash of all that decides the rows, but for the programs.

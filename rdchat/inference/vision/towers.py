@@ -150,7 +150,7 @@ class TowerCall:
 
     @property
     def side(self) -> int:
-        """The number of patches along each side of a token."""
+        """The number of patches along each side of a token; not for a tile of pixels, which is not cut yet."""
         return math.isqrt(len(self.patches) // math.prod(self.grid))
 
 
@@ -191,6 +191,7 @@ def gemma4_rows(call: TowerCall) -> SeenImage:
     tower = call.tower
     side = call.side
     high, broad = (side * each for each in call.grid)
+    # The tables of columns and of rows.
     across, down = tower["patch_embedder.position_embedding_table"]
     x = tower.linear("patch_embedder.input_proj", (2 * (call.patches - 0.5)).astype(across.dtype))
     x += (down[:high, None] + across[:broad]).reshape(x.shape)
@@ -254,6 +255,7 @@ def qwen_rows(call: TowerCall) -> SeenImage:
     full = settings.get("fullatt_block_indexes", _FULL_LAYERS)
     windows = _windows(settings, len(x), call.grid) if is_gated else []
     mergers = weights.layer_weights("deepstack_merger_list.")
+    # By number of the inner layer, the merger that makes features of its output.
     taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
     deep = list[mx.array]()
     for number, block in enumerate(weights.layer_weights("blocks.", settings.get("depth"))):
@@ -341,6 +343,7 @@ def _gated(layer: TowerWeights, name: str, x: mx.array, activation: Callable[[mx
 
 def _windows(settings: Mapping[str, Any], patches: int, grid: tuple[int, int]) -> list[mx.array]:
     """Return the windows of each size, (windows, patches of each): indices of patches. Those at edges are smaller."""
+    # Patches of a token, which follow one another; `side` is that of a window, in tokens.
     unit = patches // math.prod(grid)
     side = settings.get("window_size", 112) // (settings.get("patch_size", 14) * math.isqrt(unit))
     tokens = np.arange(math.prod(grid)).reshape(grid)

@@ -131,8 +131,7 @@ class MessageFormat:
         return signed + event({"type": "content_block_stop", "index": self._blocks - 1}, "content_block_stop")
 
     def _block_delta(self, delta: dict[str, Any]) -> str:
-        named = {"type": "content_block_delta", "index": self._blocks - 1, "delta": delta}
-        return event(named, "content_block_delta")
+        return event({"type": "content_block_delta", "index": self._blocks - 1, "delta": delta}, "content_block_delta")
 
     def _message(self, usage: dict[str, Any]) -> dict[str, Any]:
         head = {"id": f"msg_{self._reply_id}", "type": "message", "role": "assistant", "model": self._model}
@@ -168,10 +167,11 @@ class Messages:
         output = fields.part("output_config")
         shape = read_shape(output.part("format"))
         tools = read_anthropic_tools(fields)
-        choice = fields.raw_value("tool_choice", "auto")
-        one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
-        answer = read_answer(tools, choice, shape)
+        chosen = fields.raw_value("tool_choice", "auto")
+        one_call = isinstance(chosen, dict) and Fields(chosen, "tool_choice").flag("disable_parallel_tool_use")
+        answer = read_answer(tools, chosen, shape)
         thinking = fields.part("thinking")
+        # Empty without `thinking`. Then, and where it is on, an effort says how much to think.
         kind = thinking.read_text("type") if thinking.values else ""
         effort = read_effort(output, "effort")
         if kind not in _THINKING:
@@ -180,8 +180,8 @@ class Messages:
             common["thinking_tokens"] = thinking.read_integer("budget_tokens", 0, MAX_TOKENS)
         return ReplyRequest(
             prompts=(prompt,),
-            effort=read_thinking(fields, effort or _THINKING[kind]),
-            show_thoughts=kind in {"enabled", "adaptive"},
+            effort=read_thinking(fields, effort if effort and kind != "disabled" else _THINKING[kind]),
+            show_thoughts=_THINKING[kind] == "on",
             one_call=one_call,
             **answer,
             **common,
@@ -259,8 +259,10 @@ def _assistant_message(blocks: Sequence[Fields], ignored: list[str]) -> ChatMess
 def _usage(choice: Choice) -> dict[str, Any]:
     """Return Anthropic's counters of a reply."""
     statistics = choice.last.statistics
-    counted = _input_usage(statistics.prompt_tokens, statistics.cached_prompt_tokens)
-    return counted | {"output_tokens": len(choice.last.token_ids), "rdchat": drafting_usage([choice])}
+    return _input_usage(statistics.prompt_tokens, statistics.cached_prompt_tokens) | {
+        "output_tokens": len(choice.last.token_ids),
+        "rdchat": drafting_usage([choice]),
+    }
 
 
 def _input_usage(tokens: int, cached: int) -> dict[str, Any]:

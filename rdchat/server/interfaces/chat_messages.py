@@ -158,6 +158,7 @@ def joined_parts(role: Role, parts: Iterable[tuple[str, Any]], name: str, *, str
         strict: See the module.
     """
     content = ""
+    # What stands before the next text: a line feed behind another text, nothing at first and behind an image.
     gap = ""
     images = list[SentImage]()
     offsets = list[int]()
@@ -172,6 +173,7 @@ def joined_parts(role: Role, parts: Iterable[tuple[str, Any]], name: str, *, str
             gap = ""
     if strict and len(images) > MAX_MESSAGE_IMAGES:
         raise wrong(name, f"has {len(images)} images; a message may have {MAX_MESSAGE_IMAGES}.")
+    # Images without offsets stand before the text.
     return ChatMessage(role, content, images=tuple(images), image_offsets=tuple(offsets) if any(offsets) else ())
 
 
@@ -189,6 +191,7 @@ def part_text(given: Any, name: str, *, strict: bool) -> str:
     """
     if isinstance(given, str):
         return given
+    # Strictly, everything is read as a part, and `object_of` refuses what is no object.
     is_part = isinstance(given, dict) and not given.keys().isdisjoint(("type", "text"))
     if not strict and not is_part:
         # A tool may return any JSON.

@@ -253,6 +253,7 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
     """
     schemas = JoinedSchemas()
     left_out = list[str]()
+    # The last error of a tool; it is raised if no tool is left that can be called.
     refusal: ApiError | None = None
     # The schemas of the JSON that the model may write.
     forms = list[dict[str, Any]]()
@@ -287,6 +288,7 @@ def _call_form(tool: Mapping[str, Any], schemas: JoinedSchemas) -> tuple[dict[st
     """Return the schema of a call of a tool, and the keywords of its parameters that no grammar enforces."""
     function = tool["function"]
     made, keywords = _added(schemas, function["parameters"], "tools", soften=not tool.get("strict"))
+    # `properties` is there and empty; a schema that leaves it out says nothing of them.
     if not made.get("properties", True) and not made.keys() - _WITHOUT_PARAMETERS:
         # A tool without parameters takes none.
         made["additionalProperties"] = False

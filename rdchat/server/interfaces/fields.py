@@ -10,9 +10,10 @@ from typing import Any
 
 from rdchat.inference.api import JSON_LIMITS, parsed_json
 
+# `ApiError.code` of a prompt that is too long.
+CONTEXT_FULL = "context_length_exceeded"
 # Types of errors by HTTP status, as each API names them.
 _OPENAI = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-CONTEXT_FULL = "context_length_exceeded"
 _ANTHROPIC = _OPENAI | {413: "request_too_large", 503: "overloaded_error"}
 # The index of an entry, as in `messages[0]`.
 _NUMBER = re.compile(r"\[\d+\]")
@@ -112,7 +113,7 @@ class Fields:
 
     Attributes:
         values: The object's values but null.
-        ignored: Names of fields that were read but have no effect here.
+        ignored: Names of fields that were read but have no effect here, as paths from this object; callers add them.
     """
 
     def __init__(self, values: Mapping[str, Any], name: str = "") -> None:
@@ -202,7 +203,10 @@ class Fields:
                 raise unsupported(self.field_name(name), why)
 
     def unread(self) -> tuple[str, ...]:
-        """Return the names of the fields that had no effect, also inside objects, without indices; sorted."""
+        """Return the names of the fields that had no effect, also inside objects, without indices; sorted.
+
+        They are full paths from the body. It is asked once all is read: what is read later would be among them.
+        """
         fields = {*self.ignored, *(self.values.keys() - self._read)}
         names = {without_numbers(self.field_name(field)) for field in fields}
         return tuple(sorted(names.union(*(part.unread() for part in self._parts))))

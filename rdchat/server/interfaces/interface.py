@@ -85,7 +85,8 @@ class OpenAIInterface:
 class OpenAIFormat:
     """Writes the replies to one request of `/v1/chat/completions` or `/v1/completions`.
 
-    A stream is a list of chunks: JSON objects with the new text of one reply each.
+    A stream is a list of chunks: JSON objects with the new text of one reply each. `delta` and `finish` are in the
+    subclasses (`chat_completions`).
 
     Attributes:
         id_prefix: The beginning of the answer's id.
@@ -100,6 +101,7 @@ class OpenAIFormat:
     def __init__(self, request: ReplyRequest, model: str, reply_id: str) -> None:
         self._request = request
         self._reply_id = reply_id
+        # Of each chunk; `complete` replaces the field `object`.
         ids = {"id": f"{self.id_prefix}-{reply_id}", "object": self.chunk_kind}
         self._head = ids | {"created": int(time.time()), "model": model}
 

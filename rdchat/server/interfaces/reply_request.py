@@ -285,10 +285,12 @@ class ReplyParts:
         tokens = [event for event in batch if isinstance(event, TokenEvent)]
         if self._request.top_log_probs is not None:
             self._choice.tokens += tokens
-        # What the pieces of these tokens add to the thought and to the answer.
+        # What the pieces of these tokens add to the thought and to the answer. Each piece serves twice: its text goes
+        # to the stream, and `_finish` counts the tokens of the thought by its range.
         thought = ""
         answer = ""
         for token in tokens:
+            # Tokens and pieces are counted apart: a piece may wait for a later token.
             self._token_starts.append(self._token_starts[-1] + len(token.text))
             for piece in token.pieces:
                 start = self._length
@@ -423,6 +425,7 @@ def _read_sampling(fields: Fields) -> dict[str, Any]:
     for name, each in limits.items():
         if each == 0:
             raise wrong(name, "must be at least 1, or -1 for no limit.")
+    # -1 stands for no limit, and for none that was given.
     limit = next((each for each in limits.values() if each is not None), -1)
     for name, value in given.items():
         try:

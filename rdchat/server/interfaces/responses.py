@@ -135,7 +135,7 @@ class ResponseFormat:
         self._output: list[dict[str, Any]] = []
         # The part with the text of the last item that has text.
         self._part: dict[str, Any] = {}
-        # Fields that the response has at its end.
+        # Fields that the response has at its end; `finish` sets them, before `end` and `complete` read them.
         self._ending: dict[str, Any] = {}
 
     def complete(self, choices: Sequence[Choice]) -> dict[str, Any]:
@@ -218,7 +218,8 @@ class ResponseFormat:
         begun = self._event("response.output_item.added", **self._position, item=self._output[-1])
         if kind not in _TEXTS:
             return closed + begun
-        # Where a summary is requested, it is the thought itself, and in no other field: some clients show both.
+        # Where a summary is requested, such as `auto`, it is the thought itself, and in no other field: some clients
+        # show both.
         in_summary = kind == "reasoning" and self._head["reasoning"]["summary"]
         self._part = {"type": "summary_text" if in_summary else _TEXTS[kind], "text": ""}
         if kind == "message":
@@ -336,6 +337,7 @@ def _read_conversation(fields: Fields, stored_items: StoredItems) -> Iterator[Ch
     if instructions := fields.read_text("instructions", ""):
         yield ChatMessage(Role.SYSTEM, instructions)
     given = fields.raw_value("input")
+    # Anything but a text or a list is an error of `inners`; no input at all is one below.
     items = [] if isinstance(given, str) else [stored_items.resolved(each) for each in fields.inners("input")]
     if given is None or given == []:
         raise wrong("input", "must be a text, or a list with at least one item.")

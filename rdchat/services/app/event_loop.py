@@ -132,10 +132,12 @@ class UnexpectedErrors(QObject):
     """Logs errors that leave a slot or an event handler and emits a notice of them, until it is released."""
 
     raised = Signal(Notice)
+    # The name of an error's class: it brings the error from its thread to that of this object.
     _came = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
+        # While it runs, errors are only logged.
         self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)
         self._came.connect(self._report, Qt.ConnectionType.QueuedConnection)
         self._before = sys.excepthook

@@ -75,6 +75,7 @@ class BorrowedModel(QObject):
             return
         # If a model is borrowed already, its loan knows the chat's own; the slot has the borrowed one.
         loan = self.loan or Loan(reply_id, other, (self._slot.chosen, self._slot.dtype), self._slot.name or "")
+        # Before the load: `_on_load` compares the model that is loaded with the loan.
         self._set(None if other.stay else replace(loan, reply_id=reply_id, borrowed=other))
         self._slot.load_model(other.model)
 

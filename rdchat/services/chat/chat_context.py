@@ -181,6 +181,7 @@ class ContextMeter(QObject):
         def count(job: Job[ContextUse]) -> ContextUse:
             complete = replies.complete(prompt, count_tokens, job.check_cancelled)
             images = len(complete.opening.images) + sum(map(len, complete.images.values()))
+            # `use` grows step by step: where a count fails, what is known before it remains.
             use = replace(too_long, images=images, left_out=complete.left_out)
             with suppress(PromptTooLongError):
                 tokens = count_tokens(complete.turns(job.check_cancelled))
@@ -256,7 +257,8 @@ class ChatContext(QObject):
     Attributes:
         meter: Counts the chat's tokens.
         doing: The work under way.
-        is_awaited: Whether it has begun by itself, and a question waits for it.
+        is_awaited: Whether it has begun by itself, and a question waits for it: one that was sent (`make_room`), or the
+            last one of the chat, which is answered again then (`_finish`).
         calm: Runs until the chat may be shortened by itself.
     """
 
@@ -276,9 +278,10 @@ class ChatContext(QObject):
         self.meter.changed.connect(self.changed)
         self.doing = Doing.NOTHING
         self.is_awaited = False
-        # Whether the work has begun by itself.
+        # Whether the work has begun by itself; `_start` sets it, and the end of the work clears it (`_begin`).
         self._by_itself = False
         # The id of the last message and the typed text when the last work ended: none begins by itself with the same.
+        # Another chat or model clears it (`cancel_work`).
         self._tried: tuple[int | None, str] | None = None
         # Chats whose summary failed: they ask, until another model is loaded.
         self._failed: set[int | None] = set()
@@ -287,7 +290,7 @@ class ChatContext(QObject):
         self.calm.timeout.connect(self._shorten_in_calm)
         for happened in (self.meter.changed, chat.replies.state_changed, chat.typed_changed):
             happened.connect(self.calm.start)
-        # Id of the last message when the work began.
+        # Id of the last message when the work began: a plan or a summary counts only while it is still the last one.
         self._path_end: int | None = None
         self._task = BackgroundWork("cut", self)
         self._progress = SummaryProgress(0, 0)

@@ -131,7 +131,8 @@ class ChatPrompt:
             blocks = [block_of(file, text_of(file)) for file, image in pairs if image is None]
             texts = [*blocks, each.text] if each.text.strip() else blocks
             path.append(replace(each, text="\n\n".join(texts)) if blocks else each)
-        # Images beyond the limit: the first messages give theirs up, oldest first, until there are few enough.
+        # Images beyond the limit: the first messages give theirs up, oldest first, until there are few enough. Those of
+        # the project and of the typed question stay.
         excess = len(opening.images) + len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
         left_out: dict[int, Sequence[str]] = {}
         for index, each in enumerate(path):
@@ -300,6 +301,7 @@ class ProjectFiles:
         taken = 0
         for file in prompt.files:
             check()
+            # An image takes none of this room, so all images are in `full`, and stay in the prompt's `files`.
             tokens = 0 if file.kind is FileKind.IMAGE else self._tokens_of(file, model, count)
             if taken + tokens <= room:
                 full.append(file)

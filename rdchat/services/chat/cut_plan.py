@@ -19,7 +19,8 @@ from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText, seen, 
 _LONGEST_SUMMARY = 768
 # The tokens for thinking before a summary, if it cannot be switched off.
 _LONGEST_THOUGHT = 2048
-# Of the turns that a summary replaces, the newest files stay whole in this part of the context: a quarter.
+# The newest files of a chat stay whole in this part of the context, also those of turns that a summary replaces: a
+# quarter.
 _FILES_SHARE = 4
 # In characters; a context with less room cannot be used for a summary.
 _MIN_PIECE = 200
@@ -94,6 +95,7 @@ class CutPlanner:
         None if there are none to shorten, or the chat is still too long then.
         """
         path = list(self._complete.path)
+        # Index of the last question, or of the last reply with calls: only results before it are shortened.
         last = 0
         for index, message in enumerate(path):
             if message.tool_calls if in_last_turn else message.role is Role.USER:
@@ -102,6 +104,7 @@ class CutPlanner:
         result_ids = {message.id for message in before if message.role is Role.TOOL}
         images = {key: value for key, value in self._complete.images.items() if key not in result_ids}
         prompt = replace(self._complete, path=[*before, *path[last:]], images=images)
+        # Where nothing is shortened, `before` is the same as the path up to there, perhaps empty.
         fits = _count(self._count, prompt.turns()) <= self._budget.limit - self._budget.reserve
         return CutPlan(before[-1].id, ContextCut(shortens=True)) if fits and before != path[:last] else None
 
@@ -124,6 +127,7 @@ class CutPlanner:
         if to_end:
             last = _last_answered(path)
         else:
+            # Of the whole path, as the cut is not known yet: files behind it count twice, which leaves some room more.
             full, tokens = self._full_files(path)
             last = cut_position(self._complete, self._budget, self._count, max_tokens + tokens)
         # The number of messages up to the last one that is cut.

@@ -90,6 +90,7 @@ class NoteControl(QObject):
 
         Nothing is done for a reply with calls of tools, nor in a chat where notes are off.
         """
+        # The store has no chat for a reply of the quick window, or of a chat that is gone: that raises too.
         with suppress(StorageError):
             chat = self._store.conversation(reply.conversation_id)
             if reply.tool_calls or not self._replies.order.note_folders(chat):

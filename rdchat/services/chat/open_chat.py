@@ -87,6 +87,7 @@ class OpenChat(QObject):
         self.unsent.files_exceeded.connect(self.files.refused)
         self.edits: dict[int, PendingFiles] = {}
         self.conversation = NEW_CHAT
+        # The chat's project when it was opened, or when `follow_project` last looked.
         self._project: Folder | None = None
         self.path = MessagePath()
         replies.grew.connect(self._on_reply_grew)

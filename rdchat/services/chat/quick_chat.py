@@ -50,7 +50,9 @@ class QuickChat(QObject):
         self._replies = chat.replies
         self.path = MessagePath()
         self.waiting = False
+        # Id of the last message; each has one less than the one before.
         self._last_id = 0
+        # NEW_CHAT's id, with the servers that the exchange may go to; `open_as_chat` makes a chat like it.
         self._conversation = NEW_CHAT
         self.files = PendingFiles(self._replies.model, self._replies.drafting.control)
         # The texts of the images (their bytes in base64), by digest.
@@ -110,6 +112,7 @@ class QuickChat(QObject):
             self.waiting = False
             end = FinishReason.CANCELLED
             self._on_changed(replace(self.path[-1], status=MessageStatus.COMPLETE, finish_reason=end))
+        # Only the quick window's replies have this id: they are in no chat.
         self._replies.stop_replies(NEW_CHAT.id)
 
     def forget_exchange(self) -> None:

@@ -374,7 +374,8 @@ class Replies(QObject):
         seed = live.message.seed or 0
         continues = live.begins_at > 0
         earlier = self._earlier.index
-        # The choice of thinking may have been made for another model, or for one without a switch.
+        # The choice of thinking may have been made for another model, or for one without a switch. Off still holds for
+        # such a model, as a limit of 0 tokens for thinking (`is_off`).
         thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
         is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
         # An answer with a format cannot have calls.
@@ -410,6 +411,7 @@ class Replies(QObject):
         # These two also for a reply that ended here before, since it was stopped or its chat is gone.
         if isinstance(event, ReplyEnd | Failure):
             self.drafting.note_reply(live.request, event)
+            # No other reply needs the images of a temporary chat as files any more.
             if all(each is live for each in self.live):
                 self._store.delete_temporary_images()
         if live.ended:
@@ -459,9 +461,10 @@ class Replies(QObject):
         else:
             live.end_reply(end, self.model.info)
         self.recorder.save_texts()
-        is_complete = live.conversation.id and live.message.status is MessageStatus.COMPLETE
+        chat = live.conversation.id
+        is_complete = live.message.status is MessageStatus.COMPLETE
         # Not of a continued reply: the engine has only its last part.
-        if end is not None and not live.begins_at and is_complete and not is_temporary(live.conversation.id):
+        if end is not None and not live.begins_at and is_complete and chat and not is_temporary(chat):
             self._earlier.add_reply(live.message.id, end.token_ids)
         self.ended.emit(live.message)
 

@@ -69,7 +69,7 @@ class Reply:
         stopping: Whether the reply is being stopped.
         writing: Whether the first token has come.
         saved_text: The text that is stored.
-        unsaved_since: When the first text was written that is not stored.
+        unsaved_since: When the first text was written that is not stored; None where all is stored.
         thought_until: The last moment when the model was seen to think; None outside of thoughts.
         undecided: Written text that is not in the message yet: it may be a part of a mark such as `</think>`.
         offered: The tools of the request, by their full names.
@@ -199,7 +199,7 @@ class ReplyRecorder(QObject):
 
     Attributes:
         clock: Returns seconds, as in `ReplyProgress.written_at`.
-        held: Replies whose latest text is not stored, oldest first.
+        held: The replies that are being written, and those that have ended and are not completely stored, oldest first.
         trouble: Why they cannot be stored; None while they can.
     """
 
@@ -210,6 +210,7 @@ class ReplyRecorder(QObject):
         self.clock = time.monotonic
         self.held: list[Reply] = []
         self.trouble: Notice | None = None
+        # Runs until text is stored: soon after it was written, or while there is trouble until the next try.
         self._timer = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.save_texts)
 
@@ -238,6 +239,7 @@ class ReplyRecorder(QObject):
     def begin_reply(self, message: Message, prompt: ChatPrompt, conversation: Conversation) -> Reply:
         """Return a reply, to be stored from now on, that continues the text that a message has."""
         saved_text = message.text
+        # A blank text is not continued: the reply begins anew, and the stored text is replaced.
         if not saved_text.strip():
             message = replace(message, text="", control_offsets=(), thinking=Thinking(paired=True))
         message = replace(message, thinking=replace(message.thinking, parts=message.parts.parts))

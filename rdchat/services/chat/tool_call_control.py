@@ -36,6 +36,7 @@ class Scope(Enum):
     """How far an approval goes.
 
     Attributes:
+        ONCE: For this call alone.
         CHAT: For later calls of the tool in this chat, until rdchat quits.
         ALWAYS: For all later calls of the tool, as long as its server and its definition stay the same.
     """
@@ -65,7 +66,7 @@ class WaitingCall:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A call that runs; `live` holds its result until that is stored."""
+    """A call that runs: `live` holds its result until that is stored, `job` stops it, once it has begun."""
 
     live: Reply
     job: Job[Any] | None = None

@@ -150,6 +150,7 @@ class UnsentMemory(QObject):
                 if not waiting:
                     # The store has the same text now.
                     del self._texts[chat, message_id]
+            # The store takes files without waiting, so this raises no StorageError.
             if message_id is None:
                 self._store_files(self._stored, chat, waiting)
 

@@ -135,7 +135,8 @@ class ChatList(QObject):
         answer: The answer to the last query that was answered.
         archived: Number of conversations in the archive.
         deleted: Number of conversations and folders in the Trash.
-        new_replies: Ids of conversations with a reply that ended while another one was open, the first one first.
+        new_replies: Ids of conversations with a reply that ended while another one was open, the first one first: the
+            keys of the dict, as a set has no order.
         rows: Rows of the sidebar; conversations are read when they come into view.
 
     Signals:
@@ -292,6 +293,7 @@ class ChatList(QObject):
     def delete_conversation(self, conversation_id: int) -> None:
         """Move a conversation to the Trash; if it was open, open its neighbour in the list."""
         with self.storage.writing():
+            # Both before it is deleted: then its row is gone, and so may be the open chat.
             is_open = self.chat.id == conversation_id
             neighbour = self._neighbour_of(conversation_id)
             deleted = self.store.conversation(conversation_id)

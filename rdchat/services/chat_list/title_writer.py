@@ -48,7 +48,7 @@ class TitleWriter(QObject):
         self._titled = titled
         # The title that is being written.
         self._request: EngineRequest | None = None
-        # Chats that the engine refused, until the app starts again.
+        # Chats whose title failed, at the engine or in the store: none is asked for until the app starts again.
         self._failed: set[int] = set()
         self.quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self.quiet.timeout.connect(self._begin)

@@ -71,7 +71,8 @@ class DraftControl(QObject):
         of_model: The loaded model's draft settings; the defaults if no model is loaded or it has none of its own.
         exact_times: Whether stages wait for their results, so that the time ledger is exact.
         loading: Whether the drafter is being loaded.
-        checking: Whether the engine has been asked for the options; while it writes a reply, the answer waits.
+        checking: Whether the engine has been asked about another drafter; while it writes a reply, the answer waits. An
+            answer about the present drafter ends it.
         last_problem: Why the last reply was not drafted to its end although the mode asks for it.
     """
 
@@ -231,6 +232,7 @@ class DraftControl(QObject):
             drafts = (ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]
             self.control.change_values(drafts=drafts)
         else:
+            # First `_own`: the chat takes the settings, and brings them back to `set_own`, which finds nothing new.
             self._own = settings
             self.own_changed.emit(settings)
         self.settings = settings
@@ -260,7 +262,10 @@ class DraftControl(QObject):
             )
 
     def _check_options(self) -> None:
-        """Ask the engine about a drafter that is another one than before, and have it loaded."""
+        """Ask the engine about a drafter that is another one than before, and have it loaded.
+
+        During a reply the question waits for its end (`note_reply`), and the next reply loads the drafter.
+        """
         if self.ready:
             self.checking = True
             self.refresh_options(load=True)

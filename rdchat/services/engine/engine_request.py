@@ -181,6 +181,7 @@ class EngineRequest:
     reason: str = ""
     ended: bool = False
     draft: DraftSettings | None = None
+    # Ends the reply or benchmark that runs; None until `attach` sets it.
     _end_early: Callable[[], None] | None = None
 
     def cancel(self, reason: str = "") -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from rdchat.errors import PromptTooLongError, TemplateRefusedError
 from rdchat.inference.api import AnswerShape, FinishReason, Role, ShapeKind, ToolCall, reply_seed
-from rdchat.server.interfaces.fields import ApiError
+from rdchat.server.interfaces.anthropic_messages import Messages
+from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.server_settings import Limits
 from tests.late_module import LateModule
 from tests.server.conftest import MakeServer, anthropic_client, streamed
@@ -137,6 +138,16 @@ def test_thoughts_are_sent_only_if_asked_for(anthropic: Anthropic, gate: Scripte
     assert kinds() == ["text"]
     assert kinds(thinking={"type": "enabled", "budget_tokens": 1024}) == ["thinking", "text"]
     assert [each.thinking_tokens for each in gate.requests] == [None, 1024]
+
+
+@pytest.mark.parametrize(
+    ("thinking", "effort"),
+    [(None, "high"), ({"type": "disabled"}, "none"), ({"type": "adaptive"}, "high"), ({"type": "enabled"}, "high")],
+)
+def test_an_effort_does_not_switch_thinking_on_again(thinking: Any, effort: str) -> None:
+    """In Anthropic's API an effort is about all of a reply, also where thinking is off."""
+    asked = {"messages": [{"role": "user", "content": "Hi"}], "thinking": thinking, "output_config": {"effort": "high"}}
+    assert Messages(counts=True).read_request(Fields(asked)).effort == effort
 
 
 def test_a_thought_has_a_signature_and_comes_back(anthropic: Anthropic, gate: ScriptedGate) -> None:
