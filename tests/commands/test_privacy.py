@@ -96,7 +96,7 @@ def test_what_commands_write_is_closed_whatever_the_umask(small_model: Path, tmp
         ("chats", "backup", tmp_path / "b.zip"),
         ("chats", "restore", tmp_path / "b.zip"),
         ("doctor",),
-        ("ask", "Hello", "--model", small_model, "--mode", "off", "--max-tokens", 4),
+        ("ask", "Hello", "--model", small_model, "--mode", "off", "--temperature", 0, "--max-tokens", 4),
         umask=umask,
     )
     assert {"conversations.db", "logs"} < set(modes(paths.data_dir()))
