@@ -22,7 +22,6 @@ from rdchat.hub.endpoint import (
     find_endpoint,
     for_window,
     hub_token_file,
-    is_server,
     proxy_of,
 )
 from rdchat.hub.hub_model import HubModel, PublishedKind, SortBy

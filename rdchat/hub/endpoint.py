@@ -141,14 +141,14 @@ def find_endpoint() -> Endpoint:
         InvalidSettingError: If `HF_ENDPOINT` is not an address.
     """
     url = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
-    if not is_server(url):
+    if not _is_server(url):
         raise InvalidSettingError(
             f"HF_ENDPOINT is not a web address: {url[:200]}.", f"Give one such as {DEFAULT_ENDPOINT}."
         )
     return Endpoint(url)
 
 
-def is_server(address: str) -> bool:
+def _is_server(address: str) -> bool:
     """Return whether an address is that of a web server, with a path at most: no user, no query, no fragment."""
     try:
         parts = urlsplit(address)

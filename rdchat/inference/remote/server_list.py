@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
-from rdchat.hub import is_server
 from rdchat.keychain import FAILED, ask_keychain
 
 DEFAULT_PORT = 8817
@@ -90,7 +89,14 @@ class ServerState:
 
 def is_address(address: str) -> bool:
     """Return whether a text is the address of a server, without a user, a query or a fragment, in visible ASCII."""
-    return is_server(address) and address.isascii() and address.isprintable() and " " not in address
+    try:
+        parts = urlsplit(address)
+        # Both `hostname` and `port` may raise ValueError.
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    is_web = parts.scheme in {"http", "https"} and not (parts.username or parts.query or parts.fragment)
+    return has_host and is_web and address.isascii() and address.isprintable() and " " not in address
 
 
 def needs_confirmation(address: str) -> bool:
