@@ -450,7 +450,8 @@ class OptionOrder:
         """Return the values of a chat as a new preset, with another `draft`.
 
         The preset leaves open what the chat has from Settings or the model. What the chat's present preset sets is set
-        in the new one too, even where it equals the value of Settings.
+        in the new one too, even where it equals the value of Settings. The instructions of its project count as its
+        system prompt, and are set.
         """
         values = self.effective_values(chat)
         present = self.preset(chat) or _NO_PRESET

@@ -45,6 +45,7 @@ def add_import_chats(parser: argparse.ArgumentParser) -> None:
 def import_chats(args: argparse.Namespace) -> int:
     """Import files; the exit status is 1 if something was not imported."""
     files = [paths.expanded(name, "The file").absolute() for name in args.files]
+    # A restore that was killed is completed first.
     finish(paths.data_dir(), paths.database_path(), paths.settings_path())
     with (
         ProgressLine() as line,
@@ -93,6 +94,7 @@ def restore(args: argparse.Namespace) -> int:
     database = paths.database_path()
     settings = paths.settings_path()
     make_folder(data)
+    # A restore that was killed is completed first.
     finish(data, database, settings)
     # The file of an earlier restore has its settings in another file.
     own = source.with_name(source.name.replace("conversations", "settings", 1)).with_suffix(".json")
@@ -103,6 +105,7 @@ def restore(args: argparse.Namespace) -> int:
                 "prepare", BackupFacts(), line.show_stage, source=source, data=data, settings=own_settings
             )
             job.result(lambda: None)
+        # From here on it is completed, by the next start if need be.
         decide(data)
         former = asdict(carry_out(data, database, settings) or Restored())
     lines = [f"The former file is kept as {path}" for path in (former["database"], former["settings"]) if path]

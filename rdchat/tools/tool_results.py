@@ -19,8 +19,9 @@ _MAX_PARTS = 2 * MAX_TEXT
 _PROTOCOL_FIELDS = {"content", "structuredContent", "isError", "_meta"}
 # Structured content with more strings is not compared with the text: it takes long, and all servers wait.
 _MAX_LOOKED_FOR = 1_000
-# A picture inside a text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines. The possessive `++` and
-# `*+` never backtrack: remembering each way back takes forty times the memory of the text.
+# A picture inside a text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines. The text may be JSON
+# within JSON, so that any number of backslashes stands before a `/`, and before the `n` or `r` of a line's end. The
+# possessive `++` and `*+` never backtrack: remembering each way back takes forty times the memory of the text.
 _PICTURE = re.compile(
     r"(?:data:image/[\w.+-]{1,40}+;base64,)?(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)(?:[A-Za-z0-9+/]|\\++/){40}"
     r"(?:[A-Za-z0-9+/]++|\\++/)*+(?:(?:\\++[nr]|\s)++[A-Za-z0-9+/]{40,}+)*+"

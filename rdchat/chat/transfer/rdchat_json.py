@@ -74,7 +74,7 @@ type Image = tuple[AttachedFile, str]
 """An image with its data in base64."""
 # Fields of a message that are written only if they differ from their defaults.
 _OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
-# Fields that `read` knows; the texts in others are counted as left out.
+# Fields with texts that `read` knows; the texts in others are counted as left out.
 _OF_MESSAGE = {*MESSAGE_FIELDS, "parent", "trace", "files"}
 _OF_CHAT = {"title", "system_prompt", "sampling", "answer_shape", "own", "folder", "project", "messages"}
 # Names for people of fields that cannot be read; others are called damaged parts.
@@ -159,22 +159,23 @@ def read(data: Any) -> FullChat:
     with chat.skip_damaged("folder"):
         names += [string(each, "Its folder") for each in items(fields.get("folder"), "Its folder")]
     traces: dict[int, bytes] = {}
-    # For each message of the file, the index of the message that it became. If reading stops before that, its entry
-    # keeps what was set before: the index of the message above it, or of the last one.
+    # For each message of the file, the index of the message that it became, or of what stands for it.
     ids: list[int | None] = []
     for each in items(fields.get("messages"), "Its list of messages"):
         last = len(chat.messages) - 1 if chat.messages else None
-        ids.append(last)
+        # If reading stops, the last message stands for this one, or the message above it once that is known.
+        index = last
         with chat.skip_damaged("message"):
             plain = dict(mapping(each, "A message"))
-            ids[-1] = _above(chat, plain, ids, last)
-            message = _message(chat, plain, len(chat.messages), ids[-1])
+            index = _above(chat, plain, ids, last)
+            message = _message(chat, plain, len(chat.messages), index)
             chat.messages.append(message)
-            ids[-1] = message.id
+            index = message.id
             if (trace := packed_trace(plain.get("trace"))) is not None:
                 traces[message.id] = trace
             chat.without.update(_lost(plain, message, trace))
             chat.count_rest({field: value for field, value in plain.items() if field not in _OF_MESSAGE})
+        ids.append(index)
     chat.count_rest({field: value for field, value in fields.items() if field not in _OF_CHAT})
     if chat.damage and not chat.messages:
         raise chat.damage
@@ -203,12 +204,9 @@ def _conversation(chat: ForeignChat, fields: Json) -> Conversation:
 
 
 def _above(chat: ForeignChat, data: Json, ids: list[int | None], last: int | None) -> int | None:
-    """Return the index of the message above one: that of its parent, or of the last message if that is damaged.
-
-    The message's own entry in `ids` is the last one: a parent comes before it in the file.
-    """
+    """Return the index of the message above one: that of its parent, or of the last message if that is damaged."""
     parent = data.get("parent", "")
-    if type(parent) is int and 0 <= parent < len(ids) - 1:
+    if type(parent) is int and 0 <= parent < len(ids):
         return ids[parent]
     may_be_first = last is None or data.get("role") == Role.USER
     if parent is None and may_be_first:

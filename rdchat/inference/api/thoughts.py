@@ -294,8 +294,9 @@ class Parting:
         # Whether a thought is open, and whether a marker was seen.
         self._inside = begun
         self._seen = begun
-        # The marker that ends the open thought or message. None where any end does; empty, which is no marker, before
-        # the first thought. It stays when a thought has ended: then the end of a message is text unless it is this one.
+        # The marker that ends the open thought or message: `</think>` after `<think>`. None where any end does, as
+        # after a header of gpt-oss; empty, which is no marker, before the first thought. It stays when a thought has
+        # ended: then the end of a message is text unless it is this one.
         self._closing = None if begun else ""
         # The code fence that is open in the answer, and up to where fences are read.
         self._fence = ""

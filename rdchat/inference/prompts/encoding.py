@@ -214,8 +214,10 @@ class PromptTokenizer:
         in order, until a prompt has all texts:
         - Without images, the messages as they are.
         - Messages with images as lists, others as texts; then all messages as lists, as some templates of models that
-          see want them. Each form is tried with stand-ins for the texts, which no template splits or changes. Where the
-          same form without stand-ins loses a text, the stand-ins' prompt is taken, with their texts put back.
+          see want them. Each form is rendered twice. With stand-ins for the texts, which no template splits or changes,
+          it shows whether the template has a place for each; if not, the next form is tried. Without them it gives the
+          prompt that the model was trained on; only where that loses a text, the stand-ins' prompt is taken, with their
+          texts put back.
 
         Args:
             turns: The messages, each with `role` and `content`, where marks stand for images.
@@ -425,9 +427,10 @@ def _hidden(turns: Turns, texts: Sequence[str], marks: Marks) -> tuple[Turns, li
                 hidden_texts.append(piece)
             else:
                 stand_ins.append("")
-        # A thought before the text may have the same words, so the last occurrence is replaced. These two marks occur
-        # nowhere, so that an empty text replaces nothing.
-        around = turn["content"].rsplit(text or marks.after * 2, 1)
+        # A thought before the text may have the same words, so the last occurrence is replaced. An empty text replaces
+        # nothing: two marks side by side occur nowhere.
+        replaced = text or marks.after * 2
+        around = turn["content"].rsplit(replaced, 1)
         hidden.append(turn | {"content": marks.image.join(stand_ins).join(around)})
     return hidden, hidden_texts
 

@@ -52,7 +52,8 @@ def attend(
         k: Keys. They and the values may have fewer heads, each for several of the queries'.
         v: Values.
         scale: Scores are multiplied by it; None for 1 / sqrt(size).
-        evaluate: Called with each part of the result: otherwise memory for all parts is taken at once.
+        evaluate: Called with each part of the result: otherwise memory for all parts is taken at once. Within
+            `nothing_computed` it must do nothing.
     """
     shape = q.shape
     scale = shape[-1] ** -0.5 if scale is None else scale

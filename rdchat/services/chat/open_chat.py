@@ -260,6 +260,7 @@ class OpenChat(QObject):
             chat = self._store.keep_temporary(self.conversation, title_from_prompt(name))
             if (reply := self.streaming_id) is not None:
                 last = self._store.reopen_message(self._store.messages(chat.id).ids[-1])
+                # It belongs to the stored chat from here on: the end of the temporary one does not stop it.
                 self.replies.recorder.continue_reply(reply, last, chat)
             self._end_temporary()
             self.unsent.save_text(chat.id, None, typed)

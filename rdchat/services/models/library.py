@@ -204,7 +204,10 @@ class Library(ModelService):
             self._slot.load_model(self._other.model or None)
 
     def _is_loaded_by_name(self, model: ModelCard) -> bool:
-        """Return whether a model is the one that answers, by its name or by its folder."""
+        """Return whether a model is the one that answers, by its name or by its folder.
+
+        A model that is being loaded counts too, which `is_loaded` does not see.
+        """
         info = self._slot.info
         return info is not None and (
             model.model in {self._slot.chosen, info.name, str(info.path)} or self.is_loaded(model)
@@ -253,7 +256,7 @@ class Library(ModelService):
 
     @property
     def settings(self) -> DraftSettings:
-        """How the loaded model drafts now."""
+        """How the loaded model drafts now; not `_settings`, which are the app's."""
         return self._drafting.settings
 
     def use(self, drafter: str, *, is_model: bool = False) -> None:
@@ -285,7 +288,7 @@ class Library(ModelService):
             self._settings.change(replace(settings, drafts=changed_drafts))
 
     def uses(self, model: Model) -> bool:
-        """Return whether the loaded model drafts with a drafter head, or with a smaller model."""
+        """Return whether the loaded model drafts with what is here or offered: a drafter head or a smaller model."""
         if model.card is not None:
             return self.is_used(model.card)
         return model.id == (self.settings.draft_model if model.is_smaller_model else self.settings.drafter)

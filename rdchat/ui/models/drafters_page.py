@@ -193,18 +193,18 @@ class DraftersPage(QWidget):
         margins = (LARGE, SMALL, LARGE, SMALL)
         bar = row(PlainLabel("Drafters for"), (self.model, 3), self.load, None, self.train, margins=margins)
         inner = QWidget()
-        self._list = QWidget()
+        self._list_page = QWidget()
         self._stack = QStackedWidget()
         inner.setMaximumWidth(_WIDEST)
         titles = [ThemedLabel(theme, title, points_more=1, bold=True) for title in ("On this machine", "Published")]
-        unfit = row(self.unfit, None), self.reasons
-        installed = column(titles[0], self.list, self.list_text, *unfit, self.result, SMALL, spacing=TIGHT)
+        unfit_rows = row(self.unfit, None), self.reasons
+        installed = column(titles[0], self.list, self.list_text, *unfit_rows, self.result, SMALL, spacing=TIGHT)
         top = row((titles[1], 1), self.mtp, self.search)
         published = column(top, self.hub_text, self.hub_list, spacing=TIGHT)
         margins = (LARGE, MEDIUM, LARGE, LARGE)
         column(self.note, installed, published, None, within=inner, spacing=MEDIUM, margins=margins)
-        column(bar, Separator(theme), (scrolled(inner), 1), within=self._list, spacing=0)
-        for page in (self._list, self.training):
+        column(bar, Separator(theme), (scrolled(inner), 1), within=self._list_page, spacing=0)
+        for page in (self._list_page, self.training):
             self._stack.addWidget(page)
         column(self._stack, within=self)
 
@@ -222,7 +222,7 @@ class DraftersPage(QWidget):
     def show_drafters(self) -> None:
         """Show the list."""
         self._library.look_for_all()
-        self._stack.setCurrentWidget(self._list)
+        self._stack.setCurrentWidget(self._list_page)
         self.train.setFocus()
 
     def choose_model(self, model: ModelCard) -> None:

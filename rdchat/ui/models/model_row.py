@@ -404,7 +404,8 @@ class ModelRow(QWidget):
         if self._model.is_installed or self._model.download is None:
             # The download ended before it could be stopped.
             return
-        # Of a pair whose model is complete, only the drafter's files are removed.
+        # A pair has a folder once its model is complete. Then only the files of the drafter, its companion, are
+        # removed: their names begin with `part`, which is empty for all other downloads.
         part = f"{entries.short_name(download.companion)}/" if download.folder else ""
         done_bytes = sum(file.done_bytes for file in download.files if file.name.startswith(part))
         # When the answer comes, the row may show another download.

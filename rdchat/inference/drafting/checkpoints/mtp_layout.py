@@ -272,7 +272,7 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Bound
         raise checkpoint.error("its weights are 8-bit floats, which mlx-lm does not read for this family", OTHER_HINT)
     number, caches = _attention_layer(model)
     _check_memory(checkpoint, stored.values(), model)
-    # `read` checks that all numbers are finite.
+    # Only to check that all numbers are finite; `_weights` reads them again when a network is filled.
     checkpoint.read_tensors(stored)
     networks = [MtpNetwork(config, _fresh_layer(model.network, number), caches) for _ in placed]
     weights = [partial(_weights, checkpoint, naming, layer, model.network, number) for layer in placed]
