@@ -24,7 +24,7 @@ class ShownServers(ScriptedServers):
     def server_state(self, name: str) -> ServerState:  # type: ignore[override]
         if name not in self.states:
             return ServerState()
-        tools = self.tools[name] if self.is_known(name) else ()
+        tools = self.definitions([name])
         return replace(ServerState(definitions=tools), status=self.states[name].status)  # type: ignore[arg-type]
 
 

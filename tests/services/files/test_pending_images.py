@@ -78,7 +78,7 @@ def test_images_of_results_reach_the_model_with_the_result(
     servers: ScriptedServers,
 ) -> None:
     servers.result = ToolResult("[image 1]", images=(DATA,))
-    ask_tools(tools, engine)
+    ask_tools(tools)
     approve(tools)
     assert seen(engine, 1)[-1] == [("image 1.png", 37, 23, DATA)]
     message = engine.requests[1].messages[-1]
