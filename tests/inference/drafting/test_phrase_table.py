@@ -112,9 +112,9 @@ def tables() -> list[Path]:
 
 @pytest.fixture
 def few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first answers, as counting all takes seconds."""
+    """The first hundred answers, as counting all takes seconds."""
     read = "rdchat.inference.drafting.common_phrases.read_answers"
-    monkeypatch.setattr(read, lambda path: read_answers(path)[:40])
+    monkeypatch.setattr(read, lambda path: read_answers(path)[:100])
 
 
 def test_a_table_is_counted_once_a_reply_has_missed_it(default_model: Path, few_answers: None) -> None:
