@@ -21,6 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 from rdchat.errors import InvalidSettingError, NetworkError, RdchatError
 from rdchat.files import opened
 from rdchat.keychain import FAILED, ask_keychain
+from rdchat.web_address import is_server_address
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 # The text of a token: visible ASCII.
@@ -141,22 +142,11 @@ def find_endpoint() -> Endpoint:
         InvalidSettingError: If `HF_ENDPOINT` is not an address.
     """
     url = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
-    if not _is_server(url):
+    if not is_server_address(url):
         raise InvalidSettingError(
             f"HF_ENDPOINT is not a web address: {url[:200]}.", f"Give one such as {DEFAULT_ENDPOINT}."
         )
     return Endpoint(url)
-
-
-def _is_server(address: str) -> bool:
-    """Return whether an address is that of a web server, with a path at most: no user, no query, no fragment."""
-    try:
-        parts = urlsplit(address)
-        # Both `hostname` and `port` may raise ValueError.
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    return has_host and parts.scheme in {"http", "https"} and not (parts.username or parts.query or parts.fragment)
 
 
 def check_online() -> None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
 from rdchat.keychain import FAILED, ask_keychain
+from rdchat.web_address import is_server_address
 
 DEFAULT_PORT = 8817
 """The port of rdchat's own server."""
@@ -89,14 +90,7 @@ class ServerState:
 
 def is_address(address: str) -> bool:
     """Return whether a text is the address of a server, without a user, a query or a fragment, in visible ASCII."""
-    try:
-        parts = urlsplit(address)
-        # Both `hostname` and `port` may raise ValueError.
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    is_web = parts.scheme in {"http", "https"} and not (parts.username or parts.query or parts.fragment)
-    return has_host and is_web and address.isascii() and address.isprintable() and " " not in address
+    return is_server_address(address) and address.isascii() and address.isprintable() and " " not in address
 
 
 def needs_confirmation(address: str) -> bool:
