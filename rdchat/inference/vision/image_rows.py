@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
@@ -402,7 +403,8 @@ class TowerInput:
         counts = [self.prompts.tokens(image, request.image_cap) for image in images]
         pixels = [index for index, token in enumerate(ids) if token < 0]
         # Those of the images that end before `start` are in the cache, and their rows are not needed.
-        old = sum(pixels[end - 1] < start for end in np.cumsum(counts))
+        read = sum(index < start for index in pixels)
+        old = sum(end <= read for end in accumulate(counts))
         skipped = sum(counts[:old])
         # They are fed as text: `rows_for_call` finds an image's row by counting the negative ids before it.
         fed = list(ids)
