@@ -40,29 +40,34 @@ class ImageFolder:
 
     def __init__(self, database: Path) -> None:
         self._folder = database.with_name(f"{database.name}-images")
+        # Else what deletes files would delete one that is being written.
+        self._lock = threading.Lock()
 
     def path_of(self, digest: str, read: Callable[[], bytes]) -> Path:
         """Return the file of an image; `read` returns its data, if it is not there yet. Raises StorageError."""
         path = self._folder / _name_of(digest)
         if not path.exists():
-            with file_errors(f"{self._folder} cannot be written", "Check its disk and permissions."):
+            # Before the lock: it may wait for the writer's thread, which deletes.
+            data = read()
+            with self._lock, file_errors(f"{self._folder} cannot be written", "Check its disk and permissions."):
                 temporary = private_folder(self._folder) / secrets.token_hex(8)
                 temporary.touch(0o600)
-                temporary.write_bytes(read())
+                temporary.write_bytes(data)
                 temporary.replace(path)
         return path
 
     def keep_only(self, digests: Iterable[str]) -> None:
         """Delete the files of all other images."""
         names = set(map(_name_of, digests))
-        with suppress(OSError):
+        with self._lock, suppress(OSError):
             for path in self._folder.iterdir():
                 if path.name not in names:
                     path.unlink()
 
     def delete_files(self) -> None:
         """Delete all files."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        with self._lock:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _name_of(digest: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -242,6 +243,26 @@ def test_the_copy_for_the_engine_is_private_and_ends_with_the_store(open_store: 
     left.touch()
     open_store()
     assert not left.exists()
+
+
+def test_the_copy_for_the_engine_is_not_deleted_while_it_is_written(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    asked = ask(store, image_file(PHOTO, "a.png"))
+    write = Path.write_bytes
+    deleting = Thread(target=lambda: store.organiser.erase().result())
+
+    def write_beside_deletion(path: Path, data: bytes) -> int:
+        size = write(path, data)
+        deleting.start()
+        deleting.join(timeout=0.2)
+        return size
+
+    monkeypatch.setattr(Path, "write_bytes", write_beside_deletion)
+    assert store.image_path(asked.files[0]).read_bytes() == PHOTO
+    deleting.join()
+    assert store.image_path(asked.files[0]).read_bytes() == PHOTO
 
 
 def test_a_digest_that_was_made_by_hand_names_no_other_file(open_store: OpenStore, database: Path) -> None:
