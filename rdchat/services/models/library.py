@@ -312,9 +312,11 @@ class Library(ModelService):
         return targets
 
     def let_go(self, model: ModelCard) -> None:
-        """Stop using a drafter that is about to be deleted."""
-        if self.settings.drafter in {model.model, str(model.path)}:
-            self._drafting.change(replace(self.settings, drafter=None))
+        """Stop drafting with a drafter or a smaller model that is about to be deleted."""
+        deleted = {model.model, str(model.path)}
+        drafter = None if self.settings.drafter in deleted else self.settings.drafter
+        draft_model = None if self.settings.draft_model in deleted else self.settings.draft_model
+        self._drafting.change(replace(self.settings, drafter=drafter, draft_model=draft_model))
 
 
 @cache

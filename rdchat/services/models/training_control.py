@@ -283,11 +283,12 @@ class TrainingControl(QObject):
             self._go_on()
 
     def pause_training(self) -> None:
-        """Have the process save and end; `changed` follows."""
-        if self.state in {TrainingState.STARTING, TrainingState.TRAINING} and self._job is not None:
+        """Have the process save and end, or not begin; `changed` follows."""
+        if self.state in {TrainingState.STARTING, TrainingState.TRAINING}:
             self._keep(paused=True)
-            self._job.cancel()
-            self._set_state(TrainingState.PAUSING)
+            if self._job is not None:
+                self._job.cancel()
+            self._set_state(TrainingState.PAUSED if self._job is None else TrainingState.PAUSING)
 
     def hold(self, held: bool) -> None:
         """Have the process wait between two steps while a reply is written, or go on."""
@@ -343,8 +344,8 @@ class TrainingControl(QObject):
         self._side.do(questions, self._begin)
 
     def _begin(self, questions: list[str] | RdchatError) -> None:
-        """Start the process, unless the training was discarded while the questions were read."""
-        if self.state is not TrainingState.STARTING or self.record is None:
+        """Start the process, unless the training was paused or discarded while the questions were read."""
+        if self.state is not TrainingState.STARTING or self.record is None or self._child is not None:
             return
         if isinstance(questions, RdchatError):
             hint = questions.hint

@@ -150,8 +150,7 @@ class Models(QObject):
             self._after_unload = remove
             self.slot.unload_model()
             return
-        if question.model.is_drafter:
-            self.library.let_go(question.model)
+        self.library.let_go(question.model)
         remove()
 
     def end_services(self) -> None:

@@ -215,12 +215,14 @@ class DiscoverPage(QWidget):
         elif state.asking or not state.complete:
             self.notice.show_text("Searching…")
         elif state.results:
-            number = f"the first {STEPS[-1]}" if len(state.results) >= STEPS[-1] else f"the {len(state.results)}"
-            more = f"They hide {number} models that were found."
-            self.notice.show_text("The filters hide all models", more, "Clear Filters")
+            self.notice.show_text("The filters hide all models", f"They hide {self._found_text()}.", "Clear Filters")
         else:
             self.notice.show_text("Nothing found", "No MLX models match your search. Try other words.")
         self._left.setCurrentWidget(self.notice)
+
+    def _found_text(self) -> str:
+        count = len(self._models.search.state.results)
+        return f"the first {count} models" if count >= STEPS[-1] else counted(count, "model")
 
     def _foot_text(self) -> str:
         """Return how many models are listed; before the first are found, which server a search asks."""
@@ -231,9 +233,8 @@ class DiscoverPage(QWidget):
         if count and state.asking:
             return "Loading more…"
         if count and state.complete:
-            limit = count >= STEPS[-1]
-            number = f"the first {count} models" if limit else counted(count, "model")
-            return f"{self.list.count()} of {number}" if self.list.count() < count or limit else number
+            found = self._found_text()
+            return f"{self.list.count()} of {found}" if self.list.count() < count or count >= STEPS[-1] else found
         try:
             endpoint = find_endpoint()
         except RdchatError as error:

@@ -11,7 +11,7 @@ from PySide6.QtGui import QCloseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabWidget, QVBoxLayout, QWidget
 
 from rdchat import host, paths
-from rdchat.chat.settings import MAX_DOWNLOADS, MAX_STORED_GB, Appearance, Settings
+from rdchat.chat.settings import MAX_DOWNLOADS, MAX_STORED_GB, MAX_TEXT_SIZE, MIN_TEXT_SIZE, Appearance, Settings
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api import ImageCap, SamplingParams
 from rdchat.services.chat_controller import ChatController
@@ -20,10 +20,8 @@ from rdchat.ui.settings.presets_page import PresetsPage
 from rdchat.ui.settings.settings_pages import NotesPage, ServerPage, SettingsPage, combo_box
 from rdchat.ui.settings.tools_page import ToolsPage
 from rdchat.ui.style import (
-    LARGEST_TEXT,
     MEDIUM,
     SHOW_FOLDER,
-    SMALLEST_TEXT,
     ElidedLabel,
     SideWindow,
     Theme,
@@ -194,7 +192,7 @@ class SettingsWindow(SideWindow):
         page = self._page()
         tip = "Light, dark, or the same as the system."
         self.appearance = page.add_choice("Appearance", "appearance", _APPEARANCES, tip)
-        sizes = SMALLEST_TEXT, LARGEST_TEXT
+        sizes = MIN_TEXT_SIZE, MAX_TEXT_SIZE
         self.text_size = page.add_number("Text size", "text_size", sizes, "Size of the text in chats.", suffix=" pt")
         page.add_check_box("Titles", "Let larger models write the titles of new chats", "titles_by_model", _TITLES)
         self.earlier = page.add_check_box("Speed", "Use earlier replies to draft", "earlier_replies", _EARLIER)

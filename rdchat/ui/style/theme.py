@@ -45,10 +45,8 @@ ALIGNMENTS = {
     "center": Qt.AlignmentFlag.AlignHCenter,
     "right": Qt.AlignmentFlag.AlignRight,
 }
-# Sizes of the transcript's text, in points.
-SMALLEST_TEXT = 9
+# Size of the transcript's text, in points.
 DEFAULT_TEXT = 13
-LARGEST_TEXT = 28
 _ICON_SIZES = (16, 32, 64, 128, 256, 512)
 
 ROW_RADIUS = 7

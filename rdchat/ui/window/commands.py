@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEd
 
 from rdchat import __version__, host
 from rdchat.chat.conversation import Conversation, Folder, Notice
+from rdchat.chat.settings import MAX_TEXT_SIZE, MIN_TEXT_SIZE
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import Mode, Role
 from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest, request_of_start
@@ -28,8 +29,6 @@ from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import (
-    LARGEST_TEXT,
-    SMALLEST_TEXT,
     FileMode,
     OpenMenu,
     SideWindow,
@@ -395,7 +394,7 @@ class Commands(QObject):
     def change_text_size(self, by: int) -> None:
         """Make the text of conversations larger or smaller, in points."""
         points = self.controller.settings.values.text_size + by
-        self.controller.settings.change_values(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
+        self.controller.settings.change_values(text_size=min(max(points, MIN_TEXT_SIZE), MAX_TEXT_SIZE))
 
     def show_versions(self) -> None:
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""

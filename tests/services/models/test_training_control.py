@@ -229,6 +229,16 @@ def test_what_an_earlier_training_left_is_not_taken_for_the_next_ones(qtbot: QtB
     assert make().state is TrainingState.FAILED
 
 
+def test_a_training_that_is_paused_while_it_reads_questions_of_chats_does_not_begin(qtbot: QtBot, make: Made) -> None:
+    training = make()
+    training.start_training(order_for(MODEL, with_chats=True))
+    training.pause_training()
+    assert training.state is TrainingState.PAUSED
+    qtbot.waitUntil(lambda: not training._side.busy)
+    assert (training.state, training._child) == (TrainingState.PAUSED, None)
+    assert make().state is TrainingState.PAUSED
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"order": {}}', '{"order": {"kind": "other"}}'])
 def test_a_damaged_record_is_no_training(make: Made, text: str) -> None:
     folder = training_folder()

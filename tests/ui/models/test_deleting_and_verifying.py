@@ -13,6 +13,7 @@ from rdchat import paths
 from rdchat.hub import checksum
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.verifying_and_deleting import Verdict
+from rdchat.inference.api import DraftSettings, Mode
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.window_services import Models
@@ -112,6 +113,17 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     assert "It is loaded and will be unloaded first." in answer(qtbot, page, "Unload and Delete")
     qtbot.waitUntil(lambda: not cached().folder.exists())
     assert chat.engine.loaded is None
+
+
+def test_a_smaller_model_that_is_deleted_drafts_no_more(
+    qtbot: QtBot, chat: Chat, page: InstalledPage, downloaded: Path, system_trash: Path
+) -> None:
+    drafting = chat.controller.drafting
+    drafting.change(DraftSettings(Mode.SPECULATIVE, draft_model=NAME))
+    page.details.row.delete.trigger()
+    answer(qtbot, page, "Delete")
+    qtbot.waitUntil(lambda: not downloaded.exists())
+    assert drafting.settings == DraftSettings(Mode.SPECULATIVE)
 
 
 def test_other_programs_models_cannot_be_deleted_here(qtbot: QtBot, machine: Machine, page: InstalledPage) -> None:
