@@ -91,6 +91,15 @@ def _drafting_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blas, "compiled_marker", lambda _kind: Path(os.devnull))
 
 
+@pytest.fixture(autouse=True)
+def _equal_models_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try equal models once in a process, where what loads them was imported by an earlier test or its file."""
+    if loading := sys.modules.get("rdchat.inference.loading"):
+        from tests.inference.known_capabilities import check_once
+
+        monkeypatch.setattr(loading, "check_capability", check_once)
+
+
 class _Files(LoadFileScheduling):
     """Gives a worker one file after the other, and one worker all of a line of `_ON_ONE_WORKER`.
 

@@ -39,13 +39,13 @@ from rdchat.inference.drafting.heads.recurrent_head import BoundRecurrentHead, H
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel, PrefillPace, TargetEmbeddings
 from rdchat.inference.verification.verifier import PackedTree, Verified
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, network_of
+from tests.inference.known_capabilities import check_once
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
 END = 0
@@ -189,7 +189,7 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
     )
     hooks = ModelHooks(network)
     tokenizer = CharacterTokenizer()
-    try_out = cache(partial(check_capability, network, hooks, len(ALPHABET)))
+    try_out = cache(partial(check_once, network, hooks, len(ALPHABET)))
     return LoadedModel(network, tokenizer, info, PrefillPace(8, 8, 8), hooks, try_out, CharacterPrompts(tokenizer))
 
 

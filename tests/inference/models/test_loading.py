@@ -30,6 +30,7 @@ from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, tiny_llama
 from tests.inference.families import COMMON, MOE, network_of
+from tests.inference.known_capabilities import check_once
 from tests.inference.model_folders import change_config, save_header, save_model
 from tests.malloc import bytes_in_use
 
@@ -260,7 +261,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Capability]:
     made: list[Capability] = []
 
     def check(*arguments: Any) -> Capability:
-        made.append(check_capability(*arguments))
+        made.append(check_once(*arguments))
         return made[-1]
 
     monkeypatch.setattr(loading, "check_capability", check)
