@@ -202,13 +202,13 @@ def test_a_child_that_answers_nonsense_is_ended(child, command, said):
     code = (
         f"import sys, time; sys.stdout.buffer.write({said!r}); sys.stdout.flush(); len({said!r}) > 2 and time.sleep(60)"
     )
-    command[1:] = "-c", code
+    command[1:] = "-S", "-c", code
     with pytest.raises(ChildEndedError):
         answers(child)
 
 
 def test_a_child_that_always_dies_before_it_is_ready_is_not_started_for_ever(child, command):
-    command[1:] = "-c", "raise SystemExit(1)"
+    command[1:] = "-S", "-c", "raise SystemExit(1)"
     with pytest.raises(ChildEndedError):
         answers(child)
     assert child.starts == 1
