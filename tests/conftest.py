@@ -61,6 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()
+    # PySide reads the source of each imported module, to see whether it may want names in snake case; none does.
+    vars(sys.modules["shibokensupport.feature"])["_mod_uses_pyside"] = lambda _module: False
     _let_threads_finish_their_slices()
     if not hasattr(config, "workerinput"):  # before the workers begin
         from rdchat.inference.loading import header_compiled

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,8 @@ import pytest
 
 from rdchat import cli, host, paths
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.models.default_conversion import convert
 from tests.commands.running import Console
 from tests.grids import grid
-from tests.inference.gguf_samples import write_gguf
 from tests.time_limits import at_most
 
 
@@ -115,18 +114,13 @@ def test_a_prompt_in_a_named_pipe_is_read() -> None:
 
 
 @pytest.mark.parametrize("command", ["ask hi --model", "bench --model", "models check-pair x"])
-def test_a_pipe_in_a_model_folder(command: str, tmp_path: Path, console: Console) -> None:
-    convert(write_gguf(tmp_path / "x.gguf"), _made(tmp_path / "model"), lambda _: None)
+def test_a_pipe_in_a_model_folder(command: str, small_model: Path, tmp_path: Path, console: Console) -> None:
+    shutil.copytree(small_model, tmp_path / "model")
     (tmp_path / "model" / "tokenizer.json").unlink()
     os.mkfifo(tmp_path / "model" / "tokenizer.json")
     arguments = [tmp_path / "model" if part == "x" else part for part in command.split()]
     with at_most(60):
         console.refuses([*arguments, tmp_path / "model"], "tokenizer.json is a named pipe, not a file.", 1)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat import cli
 from rdchat.commands.terminal import ProgressLine, TerminalStream
@@ -35,6 +35,7 @@ def terminal() -> Iterator[int]:
     os.close(read_side)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.text(LETTERS)))
 def test_no_part_of_a_text_controls_a_terminal(parts: list[str]) -> None:
     data = io.BytesIO()

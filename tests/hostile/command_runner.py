@@ -53,6 +53,7 @@ class CommandRunner:
         self._place = place
         self._audit = place / "audit"
         self._server: subprocess.Popen[bytes] | None = None
+        self._has_models = False
         self._clients: socket.socket
         self._plain: dict[tuple[str, ...], list[int] | None] = {}  # tokens of plain replies, by arguments
 
@@ -114,7 +115,8 @@ class CommandRunner:
                 )
                 watched = watch(fresh_one, has_ended(process))
             else:
-                server = self._ready_server()
+                has_models = call.store is None and not {"chats", "search"} & {*call.arguments}
+                server = self._ready_server(has_models)
                 shared = tree_bytes(server.pid)
                 standard = [file.fileno() for file in (stdin, out, err)]
                 may_fail = 1 in call.statuses and not call.plain
@@ -130,13 +132,15 @@ class CommandRunner:
             return None, replace(watched, trouble=f"died: {ending(process.returncode)}")
         return process.returncode, watched
 
-    def _ready_server(self) -> subprocess.Popen[bytes]:
-        if self._server is None or self._server.poll() is not None:
+    def _ready_server(self, has_models: bool) -> subprocess.Popen[bytes]:
+        """Return a server that runs; it imports what models need only once a case has some."""
+        if self._server is None or self._server.poll() is not None or has_models > self._has_models:
             self._end_server()
+            self._has_models |= has_models
             theirs, self._clients = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
             numbers = (theirs.fileno(), self._clients.fileno())
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "tests.hostile.fork_server", *map(str, numbers)],
+                [sys.executable, "-m", "tests.hostile.fork_server", *map(str, numbers), *["models"] * self._has_models],
                 pass_fds=numbers,
                 stdin=subprocess.PIPE,
                 env=environment_of(self._audit),

@@ -1,6 +1,7 @@
 """Forks a process for each case of the corpus, and for each child that rdchat starts in one: all is imported once.
 
-`python -m tests.hostile.fork_server REQUESTS CLIENTS`, the two ends of a pair of sockets. A request is one message with
+`python -m tests.hostile.fork_server REQUESTS CLIENTS [models]`, the two ends of a pair of sockets; with `models`, what
+models need is imported too, which takes 3 seconds. A request is one message with
 descriptors: a file with the order as JSON, a pipe for the answers, and the standard files of the new process. The
 answers are its process id and, at its end, its exit status, each on a line. The server ends with its standard input.
 
@@ -27,14 +28,16 @@ from types import SimpleNamespace
 from typing import Any
 
 _PRELOADED = """
-rdchat.__main__ rdchat.cli rdchat.commands.ask rdchat.commands.chats rdchat.inference.local_engine
-rdchat.inference.session rdchat.inference.prompts.tokenizers_child rdchat.inference.mlx_lm_fixes.config_fixes
-rdchat.hub.downloads.download_process rdchat.hub.hub_api rdchat.hub.verifying_and_deleting
-rdchat.inference.library.model_library rdchat.chat.transfer.transfer_process
-rdchat.chat.attachments.file_reader tests.hostile.store_reading
-mlx_lm.models.llama numpy.ma numpy.random transformers.models.auto.tokenization_auto transformers.video_utils
-transformers.models.auto.configuration_auto
+rdchat.__main__ rdchat.cli rdchat.commands.chats rdchat.hub.downloads.download_process rdchat.hub.hub_api
+rdchat.hub.verifying_and_deleting rdchat.chat.transfer.transfer_process rdchat.chat.attachments.file_reader
+tests.hostile.store_reading
 """  # what the cases and rdchat's children in them need
+_FOR_MODELS = """
+rdchat.commands.ask rdchat.inference.local_engine rdchat.inference.session rdchat.inference.prompts.tokenizers_child
+rdchat.inference.mlx_lm_fixes.config_fixes rdchat.inference.library.model_library mlx_lm.models.llama numpy.ma
+numpy.random transformers.models.auto.tokenization_auto transformers.video_utils
+transformers.models.auto.configuration_auto
+"""
 
 
 class Forked:
@@ -132,7 +135,7 @@ def _import() -> None:
     from rdchat.inference import blas  # it picks the fast BLAS, so it goes before MLX
     from rdchat.work import child_process
 
-    for module in _PRELOADED.split():
+    for module in (_PRELOADED + (_FOR_MODELS if "models" in sys.argv else "")).split():
         importlib.import_module(module)
     stand_in = SimpleNamespace(PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired, Popen=_ForkedChild)
     child_process.subprocess = stand_in  # type: ignore[assignment,attr-defined]

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -22,10 +23,12 @@ _MAX_REQUESTS = 5_000
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 
+@lru_cache(64)
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@lru_cache(64)
 def git_sha1(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
@@ -167,7 +170,9 @@ class HubServer:
             gated: Whether a token is wanted.
             facts: What the API tells of it where that is not the usual.
         """
-        commit = hashlib.sha1(repr((name, sorted(files.items()))).encode()).hexdigest()
+        commit = hashlib.sha1(
+            repr((name, sorted((each, git_sha1(data)) for each, data in files.items()))).encode()
+        ).hexdigest()
         self.repositories[name] = Repository({commit: files}, {"main": commit}, gated, facts=facts)
         return commit
 

@@ -168,7 +168,7 @@ def socks(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SocksServ
     with in_background(SocksServer()) as server:
         monkeypatch.setenv("ALL_PROXY", server.url)
         yield server
-        gc.collect()
+        gc.collect(1)
 
 
 @left_connections

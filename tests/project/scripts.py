@@ -29,9 +29,14 @@ def write_program(path: Path, text: str) -> None:
 
 
 @cache
+def parsed(source: str) -> ast.Module:
+    """Parse a source, once in each process: this takes seconds for all of the package."""
+    return ast.parse(source)
+
+
 def module_tree(path: Path) -> ast.Module:
-    """Parse a file of the project, once."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    """Parse a file of the project."""
+    return parsed(path.read_text(encoding="utf-8"))
 
 
 def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.project.scripts import ROOT
+from tests.project.scripts import ROOT, parsed
 
 # Letters of all kinds that patterns tell apart.
 _LETTERS = frozenset(
@@ -165,7 +165,7 @@ def _modules() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted((ROOT / "rdchat").rglob("*.py")):
         source = path.read_text()
         if re.search(r"^import re$", source, re.MULTILINE):
-            yield ".".join(path.relative_to(ROOT).with_suffix("").parts), ast.parse(source)
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts), parsed(source)
 
 
 def _found() -> Iterator[tuple[str, str | bytes, int, bool]]:

@@ -5,10 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.project.scripts import ROOT
+from tests.project.scripts import ROOT, parsed
 
 # Fewer texts, such as a pair of keys, are no table.
 _LEAST = 3
+_LISTS = ast.Tuple, ast.List, ast.Set
+_ASSIGNMENTS = ast.Assign, ast.AnnAssign
 _EXCEPTIONS = {
     frozenset({"weight", "scales", "biases"}): "MLX's names of the parts of a packed matrix",
 }
@@ -19,11 +21,11 @@ type Fact = frozenset[object] | int
 def _facts(tree: ast.AST) -> Iterator[Fact]:
     """Yield the lists of constant texts, and the numbers that are assigned to a port."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        if isinstance(node, _LISTS):
             values = frozenset(each.value if isinstance(each, ast.Constant) else None for each in node.elts)
             if len(values) >= _LEAST and all(isinstance(value, str | bytes) for value in values):
                 yield values
-        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
+        if isinstance(node, _ASSIGNMENTS) and isinstance(node.value, ast.Constant):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if (
                 any("port" in ast.unparse(each).lower() for each in targets)
@@ -37,7 +39,7 @@ def repeated(sources: Iterable[tuple[str, str]]) -> dict[Fact, set[str]]:
     """Return the facts that stand in several modules, given by name and source."""
     places: dict[Fact, set[str]] = defaultdict(set)
     for name, source in sources:
-        for fact in _facts(ast.parse(source)):
+        for fact in _facts(parsed(source)):
             places[fact].add(name)
     return {fact: names for fact, names in places.items() if len(names) > 1 and fact not in _EXCEPTIONS}
 

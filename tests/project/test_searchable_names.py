@@ -33,7 +33,8 @@ def assigns_several(node: ast.AST) -> bool:
 def package_statements() -> Iterator[tuple[str, ast.stmt]]:
     """Yield each statement of the package with its module."""
     for path in _PACKAGE.rglob("*.py"):
-        yield from ((str(path.relative_to(_PACKAGE)), each) for each in statements(module_tree(path).body))
+        module = str(path.relative_to(_PACKAGE))
+        yield from ((module, each) for each in statements(module_tree(path).body))
 
 
 def classes_by_method() -> dict[str, set[tuple[str, str]]]:

@@ -6,14 +6,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QThread
+from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Engine
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_client import EngineClient, _EngineThread
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Gate, ScriptedEngine
 from tests.services.tool_fakes import ScriptedServers
@@ -80,7 +80,7 @@ def make_client(
         assert client.shutdown()
     # what this test made: between its beginning and here nobody collects, which would make them older
     young = [*gc.get_objects(generation=0), *gc.get_objects(generation=1)]
-    running = [thread for thread in young if isinstance(thread, QThread) and thread.isRunning()]
+    running = [thread for thread in young if type(thread) is _EngineThread and thread.isRunning()]
     assert not running, "an engine thread survived its client"
     assert not awake.inside
 

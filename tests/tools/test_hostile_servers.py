@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.errors import RdchatError
 from rdchat.tools.definitions import ServerLimits, ToolServer
@@ -205,6 +205,7 @@ def repeating(child: ChildProcess) -> Run:
     return Run(child, hostile("repeats"), **SECRETS)
 
 
+@settings(max_examples=40)
 @given(
     st.sampled_from(["text", "error", "structured", "log"]),
     st.builds(int.__add__, st.sampled_from(PLACES), st.integers(0, 20)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as some
+from hypothesis import given, settings, strategies as some
 
 from rdchat.errors import RdchatError
 from rdchat.tools.definitions import MAX_TEXT, listed_tools
@@ -216,6 +216,7 @@ def _leaves(value: Any) -> list[Any]:
     return [value] if inner is None else [leaf for each in inner for leaf in _leaves(each)]
 
 
+@settings(max_examples=40)
 @given(some.lists(some.text(), max_size=2), some.dictionaries(some.text(), _JSON, max_size=3))
 def test_each_text_and_each_value_of_a_result_reaches_the_model(texts: list[str], structured: dict[str, Any]) -> None:
     text = _text(*({"type": "text", "text": each} for each in texts), structured=structured)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ LIMITS = DownloadLimits(first_wait_s=0.01, longest_wait_s=0.05, tries=4, reserve
 QUICKLY_STALLED = replace(LIMITS, stall_s=1.5)  # where that is not the point, a busy machine would be stalled too
 
 
+@lru_cache(16)
 def random_bytes(size: int, seed: int = 0) -> bytes:
     return random.Random(seed).randbytes(size)
 

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import example, given, strategies as some
+from hypothesis import example, given, settings, strategies as some
 
 from rdchat.inference.api import (
     FinishReason,
@@ -34,6 +34,7 @@ _PIECES = some.lists(
 )
 
 
+@settings(max_examples=50)
 @given(pieces=_PIECES, begun=some.booleans(), ended=some.booleans())
 @example(pieces=["@", "</think>", "@"], begun=False, ended=True)
 @example(pieces=["@", "<think>", "@", "</think>", "@"], begun=False, ended=True)
@@ -61,6 +62,7 @@ def test_a_stream_says_each_word_of_a_reply_and_what_the_whole_says(
             assert [each.rstrip() for each in client.streamed] == [each.rstrip() for each in whole]
 
 
+@settings(max_examples=50)
 @given(pieces=_PIECES, begun=some.booleans(), cut=some.integers(0, 60))
 def test_a_reply_that_is_continued_reads_as_one(pieces: list[str], begun: bool, cut: int) -> None:
     text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))
@@ -74,6 +76,7 @@ def test_a_reply_that_is_continued_reads_as_one(pieces: list[str], begun: bool, 
     assert reader.finish_reply(ended=False) == whole.finish_reply(ended=False)
 
 
+@settings(max_examples=50)
 @given(pieces=_PIECES, begun=some.booleans())
 def test_what_is_stored_while_a_reply_is_written_is_what_was_told(pieces: list[str], begun: bool) -> None:
     text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, strategies as some
+from hypothesis import given, settings, strategies as some
 from pydantic import TypeAdapter
 
 from rdchat.inference.api import (
@@ -251,7 +251,7 @@ def test_a_request_to_store_is_named(openai: OpenAI) -> None:
 
 
 SEALED = "reasoning.encrypted_content"
-WORDS = some.text(min_size=1).filter(str.strip)
+WORDS = some.text(min_size=1, max_size=20).filter(str.strip)
 
 
 def _reference(item: dict[str, Any]) -> dict[str, Any]:
@@ -273,6 +273,7 @@ def _written(responses: Responses, asked: dict[str, Any], pieces: list[str], ans
     return items
 
 
+@settings(max_examples=20)
 @given(pieces=some.lists(WORDS, min_size=1, max_size=3), answer=WORDS, store=some.sampled_from((None, True, False)))
 @pytest.mark.parametrize(
     ("include", "summary", "sent"),

@@ -133,7 +133,7 @@ def _numbered(value: Any, numbers: Iterator[int]) -> Any:
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-@settings(max_examples=250)
+@settings(max_examples=80)
 @given(data=some.data())
 def test_no_text_of_a_request_vanishes(interface: str, data: some.DataObject) -> None:
     body = _numbered(data.draw(BODIES[interface]), count())

@@ -194,7 +194,7 @@ def test_late_work_reports_nothing_to_a_deleted_object(qtbot: QtBot) -> None:
     task.finish_work(0.01)
     left = [weakref.ref(queue), weakref.ref(task)]
     del queue, task
-    gc.collect()
+    gc.collect(1)
     assert [each() for each in left] == [None, None]
     go_on.set()
     ended.wait(60)

@@ -58,6 +58,7 @@ def check_seen(path: Sequence[Message]) -> None:
             assert "(left out: " in shown.text
 
 
+@settings(max_examples=40)
 @given(path=a_path(), data=st.data())
 def test_a_path_with_any_cuts(path: list[Message], data: st.DataObject) -> None:
     cuts = st.sampled_from([None, None, None, ContextCut(), ContextCut("A summary."), ContextCut(shortens=True)])
@@ -65,7 +66,7 @@ def test_a_path_with_any_cuts(path: list[Message], data: st.DataObject) -> None:
 
 
 @given(path=a_path(), limit=st.integers(800, 6000), summarises=st.booleans(), typed=st.sampled_from(["", "And now?"]))
-@settings(deadline=None)
+@settings(max_examples=40)
 def test_plans_cut_whole_turns_once_and_in_order_until_the_chat_fits(
     path: list[Message], limit: int, summarises: bool, typed: str
 ) -> None:

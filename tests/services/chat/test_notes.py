@@ -292,7 +292,7 @@ WORDS = st.text("ab<>/ ", max_size=12).map(lambda text: " ".join(text.split())).
     asked=st.lists(WORDS, max_size=3),
     system=WORDS,
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 def test_no_note_of_a_prompt_is_lost_or_doubled(
     texts: list[str], whole: list[str], asked: list[str], system: str
 ) -> None:

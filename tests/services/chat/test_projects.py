@@ -215,7 +215,7 @@ def test_undo_brings_back_no_text_of_a_project_that_is_erased(window: Window) ->
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=3), max_size=6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12)
 def test_a_text_is_stored_exactly_while_something_has_it(changes: list[list[str]]) -> None:
     """Whatever files two folders get one after the other."""
     with TemporaryDirectory() as folder, closing(ConversationStore(Path(folder) / "chats.db")) as store:
@@ -242,7 +242,7 @@ ROLES = st.lists(st.sampled_from([Role.USER, Role.ASSISTANT]), max_size=6)
     summary=TEXTS,
     system=TEXTS,
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40)
 def test_no_text_of_a_project_is_lost_or_doubled(
     roles: list[Role],
     texts: list[str],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api import AnswerShape, Role, ShapeKind, ToolCall
@@ -131,6 +131,7 @@ def test_of_any_calls_the_first_sixteen_that_can_be_run_are(calls: list[ToolCall
     assert [index for index, each in enumerate(checked) if not each.refusal] == runnable[:MAX_CALLS]
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(CALLS, st.sets(st.integers(0, 40)), st.booleans()), max_size=4))
 def test_in_any_prompt_each_call_is_followed_by_its_result(
     rounds: Sequence[tuple[list[ToolCall], set[int], bool]],

@@ -81,7 +81,7 @@ def servers() -> Iterator[ListedServers]:
 
 @pytest.mark.parametrize("kind", share(KINDS))
 # A failing example is not made smaller: each takes three replies.
-@settings(max_examples=6, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), servers_of_tools(), st.booleans(), st.sampled_from([Scope.CHAT, Scope.ALWAYS]))
 def test_any_change_of_a_server_ends_the_approvals_of_its_tools(
     window: Window,

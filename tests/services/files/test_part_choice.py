@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, beginning
 from rdchat.errors import PromptTooLongError
@@ -34,6 +34,7 @@ def texts(draw: st.DrawFn) -> str:
     return "".join(piece * times for piece, times in pieces)
 
 
+@settings(max_examples=40)
 @given(texts(), _ROOMS, st.sampled_from([None, 100, 30_000]))
 def test_chosen_beginning_of_a_file_fits_and_a_longer_one_does_not(text: str, room: int, guessed: int | None) -> None:
     """A log of 5 MB gave 29,169 tokens where some 5,000 fitted."""
@@ -51,6 +52,7 @@ def test_chosen_beginning_of_a_file_fits_and_a_longer_one_does_not(text: str, ro
         assert chosen._counted(more).tokens > room * 0.75 - 10
 
 
+@settings(max_examples=40)
 @given(texts(), _ROOMS, st.sampled_from([None, 100, 30_000]))
 def test_chosen_passages_of_a_file_fit(text: str, room: int, guessed: int | None) -> None:
     chosen = choice(text, room, None if guessed is None else TokenCount(guessed, exact=False))
