@@ -26,7 +26,6 @@ from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
 from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.sidebar.sidebar import Sidebar
-from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import (
     LARGEST_TEXT,
     SMALLEST_TEXT,
@@ -62,7 +61,7 @@ class WindowParts:
 
     sidebar: Sidebar
     conversation: ConversationView
-    panel: SpeedPanel
+    panel: QWidget
     model: ModelButton
     windows: SideWindows
 
@@ -79,14 +78,16 @@ class Commands(QObject):
     Attributes:
         move_menu: The folders that the open chat can be moved to.
         has_deleted: Whether deleted messages of the open chat can be restored; the window keeps it up to date.
-        side_requested: Emitted to show the sidebar or the panel.
-        side_toggled: Emitted to show it, or to hide it if it is visible.
+        side_requested: Emitted to show the sidebar.
+        side_toggled: Emitted to show the sidebar or the panel, or to hide it if it is visible.
+        drafting_requested: Emitted to go to the draft settings of the speed panel.
         close_requested: Emitted to close the main window.
         settings_requested: Emitted with the page of the settings to show; empty for the last one.
     """
 
     side_requested = Signal(QWidget)
     side_toggled = Signal(QWidget)
+    drafting_requested = Signal()
     settings_requested = Signal(str)
     close_requested = Signal()
 
@@ -308,12 +309,7 @@ class Commands(QObject):
         drafting = self.controller.drafting
         drafting.change(replace(drafting.settings, mode=mode))
         if drafting.problem(mode):
-            self.show_drafting()
-
-    def show_drafting(self) -> None:
-        """Go to the draft settings of the speed panel."""
-        self.side_requested.emit(self.parts.panel)
-        self.parts.panel.show_drafting()
+            self.drafting_requested.emit()
 
     def show_tokens(self) -> None:
         """Show the tokens and drafts of the last reply."""
