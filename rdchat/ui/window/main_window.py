@@ -321,7 +321,7 @@ class MainWindow(QMainWindow):
         self.actions_.palette.triggered.connect(self.palette_.open)
         self.actions_.palette.triggered.connect(self.header.model.look_for_models)
         self.header.model.choices_changed.connect(self.palette_.read_entries)
-        commands.side_requested.connect(self.show_side)
+        commands.sidebar_requested.connect(partial(self.show_side, self.sidebar))
         commands.side_toggled.connect(self.toggle)
         commands.drafting_requested.connect(self._show_drafting)
         commands.settings_requested.connect(self._show_settings)
