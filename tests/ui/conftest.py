@@ -120,14 +120,20 @@ def tools() -> ToolServers | None:
 
 
 @pytest.fixture
-def chat(qtbot: QtBot, tmp_path: Path, tools: ToolServers | None) -> Iterator[Chat]:
+def panel_visible() -> bool:
+    """Whether the window shows the speed panel; most tests need none."""
+    return False
+
+
+@pytest.fixture
+def chat(qtbot: QtBot, tmp_path: Path, tools: ToolServers | None, panel_visible: bool) -> Iterator[Chat]:
     """An app without its window; nothing is loaded before `start`."""
     engine = ScriptedEngine()
     store = ConversationStore(tmp_path / "conversations.db")
     client = EngineClient(lambda: engine, nullcontext)
     settings = SettingsStore(tmp_path / "settings.json")
-    # As after the first reply.
-    settings.save_settings(replace(settings.settings, panel_visible=True))
+    # Without a choice it would open after the first reply.
+    settings.save_settings(replace(settings.settings, panel_visible=panel_visible))
     controller = ChatController(store, settings, client, tools=tools)
     yield Chat(controller, engine, client, store, qtbot)
     engine.gate.open()

@@ -27,7 +27,6 @@ from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
 from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.sidebar.sidebar import Sidebar
-from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import (
     FileMode,
     OpenMenu,
@@ -61,7 +60,7 @@ class WindowParts:
 
     sidebar: Sidebar
     conversation: ConversationView
-    panel: SpeedPanel
+    panel: QWidget
     model: ModelButton
     windows: SideWindows
 
@@ -78,14 +77,16 @@ class Commands(QObject):
     Attributes:
         move_menu: The folders that the open chat can be moved to.
         has_deleted: Whether deleted messages of the open chat can be restored; the window keeps it up to date.
-        side_requested: Emitted to show the sidebar or the panel.
-        side_toggled: Emitted to show it, or to hide it if it is visible.
+        sidebar_requested: Emitted to show the sidebar.
+        side_toggled: Emitted to show the sidebar or the panel, or to hide it if it is visible.
+        drafting_requested: Emitted to go to the draft settings of the speed panel.
         close_requested: Emitted to close the main window.
         settings_requested: Emitted with the page of the settings to show; empty for the last one.
     """
 
-    side_requested = Signal(QWidget)
+    sidebar_requested = Signal()
     side_toggled = Signal(QWidget)
+    drafting_requested = Signal()
     settings_requested = Signal(str)
     close_requested = Signal()
 
@@ -188,7 +189,7 @@ class Commands(QObject):
         """Carry out an action on the open chat."""
         if (chat := self.chat) is not None:
             if name == "rename":
-                self.side_requested.emit(self.parts.sidebar)
+                self.sidebar_requested.emit()
             self.parts.sidebar.row_actions.chat_actions(chat)[name][1]()
 
     def _fill_move_menu(self) -> None:
@@ -197,7 +198,7 @@ class Commands(QObject):
 
     def show_location(self, location: Location) -> None:
         """List the archive, the Trash or the chats; the chats, if the location is listed already."""
-        self.side_requested.emit(self.parts.sidebar)
+        self.sidebar_requested.emit()
         self.parts.sidebar.show_location(Location.CHATS if self._chats.location is location else location)
 
     def search_in_front(self, *, in_chat: bool = True) -> None:
@@ -209,7 +210,7 @@ class Commands(QObject):
             show_in_front(self._window)
             self.parts.conversation.find_bar.open_bar()
         else:
-            self.side_requested.emit(self.parts.sidebar)
+            self.sidebar_requested.emit()
             self.parts.sidebar.focus_search()
 
     def search_all_chats(self, text: str) -> None:
@@ -307,12 +308,7 @@ class Commands(QObject):
         drafting = self.controller.drafting
         drafting.change(replace(drafting.settings, mode=mode))
         if drafting.problem(mode):
-            self.show_drafting()
-
-    def show_drafting(self) -> None:
-        """Go to the draft settings of the speed panel."""
-        self.side_requested.emit(self.parts.panel)
-        self.parts.panel.show_drafting()
+            self.drafting_requested.emit()
 
     def show_tokens(self) -> None:
         """Show the tokens and drafts of the last reply."""

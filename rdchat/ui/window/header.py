@@ -1,5 +1,6 @@
 """The toolbar of the main window, and its button for downloads, which also shows their banners."""
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Qt
@@ -10,6 +11,7 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.services.background_work import BackgroundWork
+from rdchat.services.chat_controller import ChatController
 from rdchat.ui.conversation.notices import UNDO_MS, Action, Notices
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.style import IconButton, Theme, ThemedLabel, Throttle, show_icon
@@ -27,7 +29,7 @@ class Header(QToolBar):
 
     Args:
         model: The button of the model.
-        popover: The chat's options.
+        controller: The open chat, whose options a button opens.
         theme: The appearance to follow.
         actions: The window's actions.
 
@@ -35,14 +37,21 @@ class Header(QToolBar):
         dot: A sign at the button of the chat's options, for a chat that has options of its own; the window shows it.
     """
 
-    def __init__(self, model: ModelButton, popover: ChatOptions, theme: Theme, actions: WindowActions) -> None:
+    def __init__(self, model: ModelButton, controller: ChatController, theme: Theme, actions: WindowActions) -> None:
         super().__init__("Toolbar", movable=False, floatable=False)
         self.setObjectName("header")
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonIconOnly)
         self.setIconSize(QSize(18, 18))
         self.model = model
-        popover.setParent(self, popover.windowFlags())
+
+        @cache
+        def options() -> ChatOptions:
+            """Return the chat's options, built when they are first opened."""
+            popover = ChatOptions(controller.chat, controller.settings, controller.model_slot, theme)
+            popover.setParent(self, popover.windowFlags())
+            return popover
+
         buttons = [actions.sidebar, actions.new_chat, actions.new_temporary, actions.options, actions.panel]
         self.addActions(buttons[:3])
         for widget in (_spring(), model, _spring()):
@@ -54,7 +63,7 @@ class Header(QToolBar):
         show_icon(model, "model", theme)
         self.dot = ThemedLabel(theme, "●", "accent", -3)
         button = self.widgetForAction(actions.options)
-        actions.options.triggered.connect(lambda: popover.open_below(button))
+        actions.options.triggered.connect(lambda: options().open_below(button))
         self.dot.setParent(button)
         # In a button, a child would have the colour of buttons.
         self.dot.setForegroundRole(QPalette.ColorRole.WindowText)

@@ -30,7 +30,6 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.model_offers import ModelOffer
-from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
@@ -41,6 +40,7 @@ from rdchat.ui.style import (
     SideWindow,
     Theme,
     announce,
+    column,
     in_reading_order,
     show_in_front,
     splitter,
@@ -96,6 +96,7 @@ class MainWindow(QMainWindow):
         menu_bar_item: The item in the menu bar or the system tray.
         actions_: The actions of the menu bar.
         palette_: The command palette.
+        panel_side: The side of the speed panel.
         windows: The windows beside this one.
     """
 
@@ -121,16 +122,16 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(480, 400)
         self.sidebar = Sidebar(controller.chats, theme)
         self.conversation = ConversationView(controller, theme, transcript)
-        self.panel = SpeedPanel(controller, theme)
+        # The place of the panel, which is built when it is first shown.
+        self.panel_side = QWidget()
         model = ModelButton(controller.model_slot, controller.settings, controller.remote)
-        parts = WindowParts(self.sidebar, self.conversation, self.panel, model, self.windows)
+        parts = WindowParts(self.sidebar, self.conversation, self.panel_side, model, self.windows)
         self.commands = Commands(self, parts, controller, theme)
         self.actions_ = WindowActions(self.menuBar(), menus(self.commands), self)
         self.menu_bar_item = MenuBarItem(self.commands, self)
-        options = ChatOptions(controller.chat, controller.settings, controller.model_slot, theme)
-        self.header = Header(model, options, theme, self.actions_)
+        self.header = Header(model, controller, theme, self.actions_)
         self.addToolBar(self.header)
-        columns = (self.sidebar, SIDEBAR_WIDTH), (self.conversation, 10_000), (self.panel, PANEL_WIDTH)
+        columns = (self.sidebar, SIDEBAR_WIDTH), (self.conversation, 10_000), (self.panel_side, PANEL_WIDTH)
         self._splitter = splitter(Qt.Orientation.Horizontal, *columns)
         self._splitter.setStretchFactor(1, 1)
         self.setCentralWidget(self._splitter)
@@ -155,6 +156,19 @@ class MainWindow(QMainWindow):
         window.token.clicked.connect(lambda: self.windows.ask_for_token(self.settings_window))
         return window
 
+    @cached_property
+    def panel(self) -> SpeedPanel:
+        """The speed panel, built when it is first shown."""
+        windows = self.windows
+        panel = SpeedPanel(self._controller, self._theme)
+        panel.time.ledger.clicked.connect(self.actions_.ledger.trigger)
+        panel.training.clicked.connect(windows.show_training)
+        for picker in (panel.drafting.drafter, panel.drafting.draft_model):
+            picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
+        self._controller.chat.opened.connect(panel.show_last_reply)
+        column(panel, within=self.panel_side)
+        return panel
+
     def close_soon(self) -> None:
         """Close on a signal of the system, even if nobody answers a question."""
         self._controller.chat.discard()
@@ -165,6 +179,10 @@ class MainWindow(QMainWindow):
         if page:
             self.settings_window.show_page(page)
         show_in_front(self.settings_window)
+
+    def _show_drafting(self) -> None:
+        self.show_side(self.panel_side)
+        self.panel.show_drafting()
 
     def _add_prompt(self) -> None:
         self._show_settings("Presets")
@@ -213,7 +231,7 @@ class MainWindow(QMainWindow):
         messages = list(self.conversation.transcript.widgets.values())
         before = self.header, self.sidebar, self.conversation, *messages
         below = self.conversation.calls, self.conversation.note, composer.attach, composer.tools, composer
-        parts = [self, *before, *below, self.panel]
+        parts = [self, *before, *below, self.panel_side]
         # On a Mac, Tab goes to all controls or to text fields and lists only, as the system's settings say.
         every = QGuiApplication.styleHints().tabFocusBehavior() is Qt.TabFocusBehavior.TabFocusAllControls
         policy = Qt.FocusPolicy.TabFocus if every else Qt.FocusPolicy.StrongFocus
@@ -303,8 +321,9 @@ class MainWindow(QMainWindow):
         self.actions_.palette.triggered.connect(self.palette_.open)
         self.actions_.palette.triggered.connect(self.header.model.look_for_models)
         self.header.model.choices_changed.connect(self.palette_.read_entries)
-        commands.side_requested.connect(self.show_side)
+        commands.sidebar_requested.connect(partial(self.show_side, self.sidebar))
         commands.side_toggled.connect(self.toggle)
+        commands.drafting_requested.connect(self._show_drafting)
         commands.settings_requested.connect(self._show_settings)
         commands.close_requested.connect(lambda: None if self.leave() else commands.quit())
         self.header.model.models_requested.connect(self.actions_.models.trigger)
@@ -315,11 +334,7 @@ class MainWindow(QMainWindow):
         conversation.project.edit_requested.connect(commands.edit_project)
         self.sidebar.row_actions.edit_project = commands.edit_project
         conversation.sight.vision_requested.connect(windows.get_vision)
-        self.panel.time.ledger.clicked.connect(self.actions_.ledger.trigger)
-        self.panel.training.clicked.connect(self.windows.show_training)
         self.windows.on_model_services.append(self._follow_training)
-        for picker in (self.panel.drafting.drafter, self.panel.drafting.draft_model):
-            picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
         self.sidebar.list.write_requested.connect(conversation.composer.setFocus)
         conversation.notices.choose_model_requested.connect(commands.choose_model)
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
@@ -341,7 +356,6 @@ class MainWindow(QMainWindow):
         refresh = self.actions_.refresh_soon
         controller.settings.changed.connect(self._apply_settings)
         chat.leaving_asked.connect(self.commands.ask_to_leave)
-        chat.opened.connect(self.panel.show_last_reply)
         for changed in (chat.opened, chat.options_changed):
             changed.connect(lambda: self.header.dot.setVisible(chat.conversation.has_own_options))
         for changed in (chat.opened, controller.chats.conversations_changed):
@@ -422,7 +436,7 @@ class MainWindow(QMainWindow):
         """
         settings = self._controller.settings.values
         by_hand = self._opened_by_hand
-        wanted = {self.sidebar: settings.sidebar_visible, self.panel: bool(settings.panel_visible)}
+        wanted = {self.sidebar: settings.sidebar_visible, self.panel_side: bool(settings.panel_visible)}
         if by_hand is not None and self.width() >= self._room_for(by_hand):
             by_hand = None
             self._opened_by_hand = None
@@ -431,12 +445,14 @@ class MainWindow(QMainWindow):
             if not show and side.isAncestorOf(self.focusWidget()):
                 self.conversation.composer.setFocus()
             side.setVisible(show)
+            if show and side is self.panel_side:
+                self.panel.show()
         self.actions_.refresh_soon()
 
     def _room_for(self, side: QWidget) -> int:
         """Return the width from which the window shows a side."""
         sidebar_open = self._controller.settings.values.sidebar_visible
-        return _ROOM_FOR_BOTH if side is self.panel and sidebar_open else _ROOM_FOR_ONE
+        return _ROOM_FOR_BOTH if side is self.panel_side and sidebar_open else _ROOM_FOR_ONE
 
     def _show_title(self) -> None:
         self.setWindowTitle(self._controller.chat.conversation.title or "New chat")

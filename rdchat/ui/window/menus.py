@@ -346,7 +346,7 @@ def _drafting(do: Commands) -> list[Command | None]:
     return [
         *(_mode(do, mode, f"Ctrl+Alt+{number}") for number, mode in enumerate(Mode, start=1)),
         None,
-        Command("draft_settings", "Drafting Settings", do.show_drafting, "Ctrl+Shift+D", in_front=True),
+        Command("draft_settings", "Drafting Settings", do.drafting_requested.emit, "Ctrl+Shift+D", in_front=True),
         None,
         Command("race", "Race…", lambda: do.parts.windows.open_race(do.parts.conversation.composer.text), "Ctrl+Alt+R"),
     ]

@@ -207,6 +207,7 @@ def press(window: MainWindow, name: str) -> None:
 
 def test_an_empty_reply_says_what_the_panel_says(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     """It waited for the model while the panel read the prompt."""
+    chat.settings.change_values(panel_visible=True)
     chat.start()
     chat.hold_reply("One")
     reading = "Reading the prompt…"

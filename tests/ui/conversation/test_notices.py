@@ -101,6 +101,7 @@ def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
 
 @pytest.mark.slow
 def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
+    chat.settings.change_values(panel_visible=True)
     chat.engine.gate.shut()
     chat.engine.gate.allow(2)
     press(larger, "Summarise the Oldest")

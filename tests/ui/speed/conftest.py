@@ -9,6 +9,11 @@ from tests.ui.conftest import Chat
 
 
 @pytest.fixture
+def panel_visible() -> bool:
+    return True
+
+
+@pytest.fixture
 def controls(qtbot: QtBot, theme: Theme, chat: Chat) -> DraftControls:
     controls = DraftControls(chat.controller.drafting, theme)
     qtbot.addWidget(controls)

@@ -562,7 +562,7 @@ def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: Mai
     for size, seen in (((900, 560), (*speed, *times)), ((1180, 780), (*speed, *times, panel.drafting.mode))):
         window.resize(*size)
         chat.qtbot.waitUntil(lambda size=size: (window.width(), window.height()) == size)
-        window.show_side(panel)  # the smaller window has room for one side
+        window.show_side(window.panel_side)  # the smaller window has room for one side
         for part in seen:
             assert part.isVisible()
             assert part.mapTo(panel.viewport(), part.rect().bottomLeft()).y() <= panel.viewport().height(), part

@@ -32,6 +32,11 @@ from tests.ui.hovering import Pipe, check_tips, menu_tips, rich_labels, shown_ti
 
 
 @pytest.fixture
+def panel_visible() -> bool:
+    return True
+
+
+@pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Pipe]:
     with watched_pipe(tmp_path) as pipe:
         yield pipe

@@ -20,6 +20,11 @@ from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import focus_on, press_key
 
 
+@pytest.fixture
+def panel_visible() -> bool:
+    return True
+
+
 def _focused() -> QWidget:
     widget = QApplication.focusWidget()
     assert widget is not None

@@ -11,6 +11,7 @@ from rdchat.chat.settings import Appearance
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api import Role
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
@@ -226,7 +227,10 @@ def test_notices_and_storage_failures_are_told_until_they_are_over(chat: Chat, w
     assert banners_of(window) == ["The database was damaged. It was moved aside."]
 
 
-def test_a_narrow_window_folds_its_sides_away_and_shows_one_when_asked(qtbot: QtBot, window: MainWindow) -> None:
+def test_a_narrow_window_folds_its_sides_away_and_shows_one_when_asked(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    chat.settings.change_values(panel_visible=True)
     assert window.sidebar.isVisible()
     assert window.panel.isVisible()
     window.resize(900, 560)
@@ -271,7 +275,21 @@ def test_the_panel_opens_with_the_question_after_the_first_reply(chat: Chat, win
     assert not window.panel.isVisible(), "the person does not want it"
 
 
+def test_a_panel_that_is_first_shown_during_a_reply_follows_it(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.hold_reply("Hello")
+    assert not window.findChildren(SpeedPanel), "it is built when it is first shown"
+    window.actions_.panel.trigger()
+    assert window.panel.isVisible()
+    assert window.panel.speed.owner.text().startswith("This reply")
+    chat.finish_reply()
+    assert window.panel.speed.owner.text().startswith("Last reply")
+    chat.open.start_new()
+    assert window.panel.speed.owner.text() == "No reply yet"
+
+
 def test_sides_can_be_hidden_and_that_is_remembered(chat: Chat, window: MainWindow) -> None:
+    chat.settings.change_values(panel_visible=True)
     window.actions_.panel.trigger()
     window.resize(760, 520)
     assert (window.sidebar.isVisible(), window.panel.isVisible()) == (True, False)
@@ -285,6 +303,7 @@ def test_sides_can_be_hidden_and_that_is_remembered(chat: Chat, window: MainWind
 
 
 def test_the_window_comes_back_as_it_was_left(qtbot: QtBot, theme: Theme, chat: Chat, window: MainWindow) -> None:
+    chat.settings.change_values(panel_visible=True)
     window.actions_.panel.trigger()
     window.resize(780, 560)  # less than the offscreen screen, which Qt would fit the window into
     window._splitter.setSizes([300, 480, 0])
@@ -338,10 +357,11 @@ def test_after_asking_anew_one_can_type(chat: Chat, window: MainWindow) -> None:
 
 def test_the_panel_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
+    chat.settings.change_values(panel_visible=True)
     window.resize(window.minimumSize())
     window.actions_.panel.trigger()
     qtbot.waitUntil(window.panel.isVisible)
-    qtbot.waitUntil(lambda: window.panel.x() > window.conversation.geometry().right())
+    qtbot.waitUntil(lambda: window.panel_side.x() > window.conversation.geometry().right())
     assert window.width() == window.minimumWidth()
 
 

@@ -35,6 +35,11 @@ type Do = Callable[[str, Callable[[], object]], None]
 
 
 @pytest.fixture
+def panel_visible() -> bool:
+    return True
+
+
+@pytest.fixture
 def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
     """Run a command on the main thread and count its work on the store, that of the writer's thread too.
 

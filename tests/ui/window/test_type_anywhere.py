@@ -14,6 +14,11 @@ from tests.ui.shown_widgets import activate, press_key
 
 
 @pytest.fixture
+def panel_visible() -> bool:
+    return True
+
+
+@pytest.fixture
 def ready(qtbot: QtBot, chat: Chat, window: MainWindow) -> MainWindow:
     chat.start()
     chat.say("Hi")
