@@ -143,7 +143,6 @@ class SpeedPanel(QScrollArea):
         self._source = FigureSource(state=controller.replies.state)
         # The newest statistics of the shown reply. While it is being written, the throttle shows them.
         self._pending = Statistics()
-        # Whether the reply that is being written, or was written last, is in another chat.
         # Whether the figures are those of a reply that is written in another chat; `_show_state` sees its end.
         self._is_elsewhere = False
         self.throttle = Throttle(self, self._show_pending)
