@@ -146,14 +146,14 @@ def test_freed_buffers_are_given_back_in_every_mode(mode: Mode, monkeypatch: pyt
     """Rounds kept them all: MLX keeps them for reuse, and they grow with the context."""
     model = shared_llama()
     calls = list[int]()
-    asked = ask("abcabcabc", temperature=0, max_tokens=40)
+    asked = ask("abcabcabc", temperature=0, max_tokens=20)
     chunks = -(-(len(model.encode_chat(asked.messages)) - 1) // model.pace.chunk)
-    monkeypatch.setattr(reply, "_FREE_BUFFERS_EVERY", 16)
+    monkeypatch.setattr(reply, "_FREE_BUFFERS_EVERY", 8)
     monkeypatch.setattr(mx, "clear_cache", lambda: calls.append(1))
     monkeypatch.setattr(mx, "get_cache_memory", lambda: 2**40)  # more than prefill keeps
     end = reply_end(ChatSession(model).generate(replace(asked, draft=DraftSettings(mode))))
     assert end.finish_reason is FinishReason.LENGTH
-    assert len(calls) == chunks + 3  # before the first token, the 17th and the 33rd
+    assert len(calls) == chunks + 3  # before the first token, the 9th and the 17th
 
 
 FAMILIES = [*HYBRIDS, *FED_AGAIN]
@@ -207,7 +207,7 @@ def test_drafts_do_not_change_the_text_of_other_families(name: str, temperature:
     kind = DraftKind.CHAIN if name in CHAINS else DraftKind.FED_AGAIN if name in FED_AGAIN else DraftKind.TREE
     assert (model.capability.kind, model.capability.reason == "") == (kind, kind is DraftKind.TREE)
     assert model.hooks.states.recorded is (kind is not DraftKind.FED_AGAIN)
-    end = checked(model, ask(seed=5, max_tokens=30, temperature=temperature), width if kind is DraftKind.TREE else 1)
+    end = checked(model, ask(seed=5, max_tokens=24, temperature=temperature), width if kind is DraftKind.TREE else 1)
     assert end.statistics.accepted > 3 or end.finish_reason is FinishReason.EOS
 
 
@@ -234,7 +234,7 @@ def at_end_tokens(model: LoadedModel, width: int) -> None:
 
 def after_a_cancel(model: LoadedModel, width: int) -> None:
     for at in (4, 7):
-        asked = ask(seed=3, temperature=0.9, max_tokens=50)
+        asked = ask(seed=3, temperature=0.9, max_tokens=20)
         iterator, job, reply = begun(model, asked, width)
         end = reply_end(cancelling(iter(iterator), iterator, at))
         cancelled = end.finish_reason is FinishReason.CANCELLED
@@ -256,7 +256,7 @@ def fails_in_a_round(model: LoadedModel, width: int, kind: Any, call: int, name:
     The kind is the network's where it is None.
     """
     kind = kind or type(model.network)
-    asked = ask(seed=5, temperature=0.9, max_tokens=30)
+    asked = ask(seed=5, temperature=0.9, max_tokens=16)
     iterator, job, _ = begun(model, asked, width)
     while not isinstance(next(iterator), TokenEvent):
         pass
@@ -314,7 +314,7 @@ def test_a_draft_model_of_the_same_family(name: str, temperature: float, tree: b
     target = shared_family(name)
     pair = Pair.of(target, near_family(name))
     for seed in range(2):
-        asked = ask(seed=seed, temperature=temperature, max_tokens=30)
+        asked = ask(seed=seed, temperature=temperature, max_tokens=16)
         end = pair.reply(asked, TREE if tree else CHAIN)
         assert end.token_ids == plain(target, asked).token_ids
         text = [*target.encode_chat(asked.messages), *end.token_ids]

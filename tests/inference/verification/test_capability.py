@@ -202,7 +202,7 @@ def ignore_masks_of(network: nn.Module, inputs: Sequence[bool]) -> None:
     network.__class__ = type("Watching", (plain,), {"__call__": watching})
 
 
-@pytest.mark.parametrize("wrong", share(((each,) for each in product([False, True], repeat=5)), 5))
+@pytest.mark.parametrize("wrong", share(((each,) for each in product([False, True], repeat=5)), 9))
 @pytest.mark.across_rows
 def test_trees_are_taken_only_where_three_inputs_passed(wrong: tuple[bool, ...]) -> None:
     """One that passed ended the check, but a tree may be right for some tokens only."""

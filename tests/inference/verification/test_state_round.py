@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from mlx_lm.models import bailing_hybrid, bailing_moe_linear, gated_delta, qwen3_5
 from mlx_lm.models.cache import make_prompt_cache
 
@@ -333,6 +333,7 @@ def trees(draw: st.DrawFn) -> list[int]:
     return parents
 
 
+@settings(max_examples=40)
 @given(parents=trees(), gates=st.sampled_from(GATES), parallel=st.booleans(), seed=st.integers(0, 99))
 @example(parents=[-1, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 1], gates="near one", parallel=True, seed=0)
 def test_a_tree_has_the_outputs_of_one_node_after_the_other(
