@@ -140,13 +140,13 @@ def test_what_a_stop_string_cuts_is_not_counted(kept: int) -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 23, 1000])
 def test_length_or_a_full_context_ends_a_reply(length: int) -> None:
-    end = reply_end(ChatSession(tiny_llama(context_length=48)).generate(ask("abc", temperature=0, max_tokens=length)))
+    end = reply_end(ChatSession(shared_llama(context_length=48)).generate(ask("abc", temperature=0, max_tokens=length)))
     assert end.finish_reason is (FinishReason.LENGTH if length < 1000 else FinishReason.CONTEXT_FULL)
     assert end.statistics.context_tokens == min(end.statistics.prompt_tokens + length, 48)
 
 
 def test_prompt_that_leaves_no_room_is_refused_with_the_figures() -> None:
-    session = ChatSession(tiny_llama(context_length=48))
+    session = ChatSession(shared_llama(context_length=48))
     with pytest.raises(PromptTooLongError, match=r"118 tokens; together with the reply, tiny takes 48"):
         session.generate(ask("a" * 100))
 

@@ -18,6 +18,7 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
+from rdchat.inference.verification.capability import use_capability
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import pairs, share
@@ -199,7 +200,7 @@ def test_each_family_with_state_has_a_kind() -> None:
 
 @pytest.mark.parametrize(
     ("name", "temperature", "width"),
-    share(zip([*TREES, *CHAINS, *FAMILIES], cycle([0, 0.9]), cycle([4, 4, 1, 1]), strict=False), 8),
+    share(zip([*TREES, *CHAINS, *FAMILIES], cycle([0, 0.9]), cycle([4, 4, 1, 1]), strict=False), 11),
 )
 def test_drafts_do_not_change_the_text_of_other_families(name: str, temperature: float, width: int) -> None:
     """Sliding windows, chunks, latent attention, experts and state; a part of nearly every draft is rejected."""
@@ -219,14 +220,14 @@ def at_lengths(model: LoadedModel, width: int) -> None:
 def at_stop_strings(model: LoadedModel, width: int) -> None:
     asked = ask(seed=3, temperature=0.9, top_p=1, max_tokens=24)
     text = plain(model, asked).text
-    for start in range(1, len(text) - 3, 6):
+    for start in range(1, len(text) - 3, 8):
         stops = replace(asked, sampling=replace(asked.sampling, stop=(text[start : start + 3],)))
         assert checked(model, stops, width).finish_reason is FinishReason.STOP_STRING
 
 
 def at_end_tokens(model: LoadedModel, width: int) -> None:
     requests = (ask(seed=seed, temperature=1.5, top_p=1, max_tokens=40) for seed in range(60))
-    ended = [*islice((each for each in requests if plain(model, each).finish_reason is FinishReason.EOS), 3)]
+    ended = [*islice((each for each in requests if plain(model, each).finish_reason is FinishReason.EOS), 2)]
     assert ended
     for request in ended:
         checked(model, request, width)
@@ -299,7 +300,10 @@ def near_family(name: str) -> LoadedModel:
     network = network_of(name, {**(HYBRIDS | FED_AGAIN)[name][1], "vocab_size": len(ALPHABET)})
     mx.random.seed(11)
     network.update(tree_map(lambda array: array + 0.01 * mx.random.normal(array.shape), network.parameters()))
-    return loaded(network)
+    model = loaded(network)
+    known = shared_family(name).capability
+    use_capability(network, model.hooks, len(ALPHABET), known)
+    return replace(model, try_out=lambda: known)
 
 
 @pytest.mark.parametrize(
@@ -313,14 +317,12 @@ def test_a_draft_model_of_the_same_family(name: str, temperature: float, tree: b
     """
     target = shared_family(name)
     pair = Pair.of(target, near_family(name))
-    for seed in range(2):
-        asked = ask(seed=seed, temperature=temperature, max_tokens=16)
-        end = pair.reply(asked, TREE if tree else CHAIN)
-        assert end.token_ids == plain(target, asked).token_ids
-        text = [*target.encode_chat(asked.messages), *end.token_ids]
-        held = pair.draft.cache.tokens
-        assert held == text[: len(held)]
-        assert len(text) - len(held) <= 9
-        for model, kept in ((target, pair.cache), (pair.draft.model, pair.draft.cache)):
-            assert_continues(model, kept)
-            kept.drop_tokens()
+    asked = ask(temperature=temperature, max_tokens=16)
+    end = pair.reply(asked, TREE if tree else CHAIN)
+    assert end.token_ids == plain(target, asked).token_ids
+    text = [*target.encode_chat(asked.messages), *end.token_ids]
+    held = pair.draft.cache.tokens
+    assert held == text[: len(held)]
+    assert len(text) - len(held) <= 9
+    assert_continues(target, pair.cache)
+    assert_continues(pair.draft.model, pair.draft.cache)

@@ -90,7 +90,7 @@ def test_random_rounds_leave_what_one_by_one_leaves(name: str, prompt: int) -> N
     held = [int(token) for token in rng.integers(0, 2000, prompt)]
     if held:
         feed(cache, held)
-    for number in range(30):
+    for number in range(16):
         root, *others = (int(token) for token in rng.integers(0, 2000, 13))
         packed, shape = tree([root, *others[:4]], [root, *others[:2], *others[4:6]], [root, *others[6:10]])
         path = np.flatnonzero(packed.ancestors()[rng.integers(len(packed))]).tolist()

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,12 @@ def published(name: str) -> str:
     return name.removesuffix(".weight") if bare else name
 
 
+@cache
 def memoryless_llama() -> LoadedModel:
-    """Return a target whose layers do nothing: its next token follows from the last alone, and several are likely."""
+    """Return a target whose layers do nothing: its next token follows from the last alone, and several are likely.
+
+    It is made once, so none may change it.
+    """
     model = tiny_llama()
     model.network.model.embed_tokens.weight *= 0.2
     for layer in model.network.layers:
