@@ -50,7 +50,7 @@ def test_the_text_is_that_of_plain_decoding_with_every_family(family: str, tempe
 @pytest.mark.parametrize(("kind", "temperature"), grid(KINDS, TEMPERATURES, one_in=6), ids=str)
 def test_trees_and_chains_of_every_kind(kind: dict, temperature: float) -> None:
     model = shared_llama()
-    request = ask(temperature=temperature, max_tokens=10)
+    request = ask(temperature=temperature, max_tokens=8)
     for target, shape in ((model, BeamShape(4, 5)), (chains_only(model), BeamShape(1, 6))):
         end = HeadPair.of(target, **kind).reply(request, shape)
         most = block_config(model, **kind).max_drafted
@@ -81,7 +81,7 @@ def test_a_drafter_that_knows_the_target_is_always_right(kind: str, sampling: di
 @pytest.mark.parametrize("family", ["qwen3", "llama"])
 def test_quantised_drafters_and_targets(family: str, bits: int) -> None:
     model = shared_family(family)
-    request = ask(temperature=0.7, max_tokens=12)
+    request = ask(temperature=0.7, max_tokens=8)
     pair = HeadPair.of(model, bits, markov=Markov.VANILLA, own_embeddings=True, markov_rank=64)
     assert {pair.head.network.fc.bits, pair.head.network.markov_head.markov_w1.bits} == {bits}
     pair.reply(request, BeamShape(3, 4))
