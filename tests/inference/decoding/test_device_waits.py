@@ -123,7 +123,7 @@ def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_wait
     assert end.token_ids == plain(model, request).token_ids
 
 
-@pytest.mark.parametrize("name", share(["qwen3_5", "lfm2", "nemotron_h"], 3))
+@pytest.mark.parametrize("name", share(["lfm2", "qwen3_5", "nemotron_h"], 3))
 @pytest.mark.across_rows
 def test_trees_on_recurrent_state_wait_once_a_round(name: str) -> None:
     """Their commits need to know on which path the last node lies. The last commit is waited for at the reply's end."""
