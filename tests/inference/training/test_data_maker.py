@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rdchat.errors import ModelError, StorageError
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, read_answers, shipped_path
 from rdchat.inference.training import data_maker
 from rdchat.inference.training.data_maker import (
+    MAX_ANSWER_TOKENS,
     DataMaker,
     ShardFolder,
     answer_tokens,
@@ -51,24 +52,18 @@ def maker(model: LoadedModel, folder: Path, **options: Any) -> DataMaker:
 
 
 def make(model: LoadedModel, folder: Path, batches: int, **options: Any) -> list[list[TrainingConversation]]:
-    """Make some more batches, from where the folder's shards end."""
+    """Make some more batches of short answers, from where the folder's shards end."""
     making = maker(model, folder, **options)
     shards = ShardFolder(folder, len(ALPHABET))
     making.resume()
     numbers = range(len(shards), len(shards) + batches)
     for number in numbers:
-        counts = list(making.make_shard())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(data_maker, "MAX_ANSWER_TOKENS", 44)
+            counts = list(making.make_shard())
         assert counts == sorted(counts)
         assert counts[-1] == answer_tokens(shards.read_shard(number))
     return [shards.read_shard(number) for number in numbers]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def short_answers() -> Iterator[None]:
-    """Answers are most of the work."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data_maker, "MAX_ANSWER_TOKENS", 44)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +124,7 @@ def test_questions_leave_room_for_an_answer_within_the_context(model: LoadedMode
     """A context of 512 characters is far too short for an article."""
     for batch in read(whole, 4):
         for item in batch:
-            assert item.answer_start + data_maker.MAX_ANSWER_TOKENS <= model.info.context_length
+            assert item.answer_start + MAX_ANSWER_TOKENS <= model.info.context_length
 
 
 def test_every_fourth_batch_asks_about_long_texts(model: LoadedModel, whole: Path) -> None:

@@ -38,21 +38,16 @@ LANE_BYTES = 2 * 2 * 2 * 8 * 4 * 1408  # keys and values of two layers, of two h
 
 
 @pytest.fixture(scope="module")
-def model() -> LoadedModel:
-    return lenient_llama()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def batches_of_the_model_are_checked_once(model: LoadedModel) -> Iterator[None]:
+def model() -> Iterator[LoadedModel]:
+    """A model whose decoding of batches is checked once."""
+    model = lenient_llama()
     check = training_plan.check_batched_decoding
     check(model)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            training_plan,
-            "check_batched_decoding",
-            lambda other: None if other.network is model.network else check(other),
+            training_plan, "check_batched_decoding", lambda other: other.network is model.network or check(other)
         )
-        yield
+        yield model
 
 
 @pytest.fixture
