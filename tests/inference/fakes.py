@@ -49,6 +49,7 @@ from tests.inference.known_capabilities import check_once
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
 END = 0
+_CONTEXT = 512
 
 
 class CharacterPrompts(ModelPrompts):
@@ -112,7 +113,7 @@ def chains_only(model: LoadedModel) -> LoadedModel:
 
 
 def tiny_llama(
-    seed: int = 0, sliding_window: int | None = None, context_length: int = 512, tied: bool = True
+    seed: int = 0, sliding_window: int | None = None, context_length: int = _CONTEXT, tied: bool = True
 ) -> LoadedModel:
     """Return a llama of two layers; with a sliding window, one layer of the two slides."""
     layers = ["full_attention", "sliding_attention"] if sliding_window else ["full_attention"] * 2
@@ -139,9 +140,15 @@ def tiny_llama(
 
 
 @cache
-def shared_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = 512) -> LoadedModel:
-    """Return a `tiny_llama` that is made once for all tests of a process: none may change it."""
-    return tiny_llama(seed, sliding_window, context_length)
+def shared_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = _CONTEXT) -> LoadedModel:
+    """Return a `tiny_llama` that is made once for all tests of a process: none may change it.
+
+    Those that differ in the length of their context alone share a network.
+    """
+    if context_length == _CONTEXT:
+        return tiny_llama(seed, sliding_window)
+    model = shared_llama(seed, sliding_window)
+    return replace(model, info=replace(model.info, context_length=context_length))
 
 
 @cache
@@ -172,7 +179,7 @@ def lenient(model: LoadedModel) -> LoadedModel:
     return replace(model, tokenizer=tokenizer, prompts=CharacterPrompts(tokenizer))
 
 
-def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
+def loaded(network: nn.Module, context_length: int = _CONTEXT) -> LoadedModel:
     """Wrap a network of the alphabet's vocabulary."""
     mx.eval(network.parameters())
     info = ModelInfo(

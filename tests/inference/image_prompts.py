@@ -106,14 +106,14 @@ def fresh(model: LoadedModel, prompt: ImagePrompt) -> KVCache:
 def rows_of(model: LoadedModel, tokens: Sequence[int]) -> mx.array:
     """Return what the network is fed for tokens, (n, width): those of images have rows of their own."""
     embeddings = TargetEmbeddings(model.network, len(ALPHABET))
-    return mx.stack(
-        [embeddings.embed(mx.array(token)) if token >= 0 else _row(token, embeddings.width) for token in tokens]
-    )
+    ids = np.array(tokens)[:, None]
+    own = mx.array(np.stack([_row(min(token, -1), embeddings.width) for token in tokens]))
+    return mx.where(mx.array(ids >= 0), embeddings.embed(mx.array(ids[:, 0].clip(0))), own)
 
 
 @once
-def _row(token: int, width: int) -> mx.array:
-    return mx.array(np.random.default_rng(-token).normal(size=width).astype(np.float32))
+def _row(token: int, width: int) -> np.ndarray:
+    return np.random.default_rng(-token).normal(size=width).astype(np.float32)
 
 
 TEXTS = some.lists(some.integers(1, len(ALPHABET) - 1), min_size=1, max_size=8)

@@ -66,7 +66,7 @@ def check_same(model: LoadedModel, request: GenerationRequest, width: int, lengt
 
 
 def unended(request: GenerationRequest) -> GenerationRequest:
-    length = max(40, request.sampling.max_tokens)
+    length = max(24, request.sampling.max_tokens)
     return replace(request, sampling=replace(request.sampling, stop=(), max_tokens=length))
 
 

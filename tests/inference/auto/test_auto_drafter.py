@@ -34,7 +34,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 from tests.grids import share
 from tests.inference.auto.chips import finished
-from tests.inference.fakes import ALPHABET, ask, chains_only, positions, random_drafter, reply_end, tiny_llama
+from tests.inference.fakes import ALPHABET, ask, chains_only, positions, random_drafter, reply_end, shared_llama
 
 pytestmark = pytest.mark.across_rows
 
@@ -56,7 +56,7 @@ def measured_wholly(state: AutoState) -> int:
 
 @pytest.mark.slow
 def test_calls_are_measured_by_rows_at_the_depths_that_the_context_holds() -> None:
-    model = tiny_llama(context_length=1200)
+    model = shared_llama(context_length=1200)
     near = near_calls(model).costs
     deep = deep_calls(model).costs
     assert {depth for _, depth in near} == {NEAR}
@@ -76,7 +76,7 @@ def test_deep_calls_are_measured_as_far_as_the_context_goes(context: int, depths
 
 def test_a_depth_that_would_take_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_MAX_S", 0.0)
-    model = tiny_llama(context_length=1200)
+    model = shared_llama(context_length=1200)
     assert deep_calls(model) == Measured({}, quiet=True)
     turns: list[int] = []
     for _ in measure_calls(model, [NEAR], NEAR_ROWS, OtherPrograms()):
@@ -85,15 +85,15 @@ def test_a_depth_that_would_take_too_long_is_left_out(monkeypatch: pytest.Monkey
 
 
 def test_a_model_that_verifies_nothing_has_its_plain_steps_measured() -> None:
-    plain = replace(tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "test"))
+    plain = replace(shared_llama(), try_out=lambda: Capability(DraftKind.NONE, "test"))
     for measure in (near_calls, deep_calls):
         assert {rows for rows, _ in measure(plain).costs} == {PLAIN_STEP}
 
 
 def test_drafts_are_measured_by_what_they_depend_on() -> None:
-    model = tiny_llama()
+    model = shared_llama()
     others = OtherPrograms()
-    small = DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
+    small = DraftModel(model, shared_llama(seed=3), len(ALPHABET))
     head = random_drafter(model)
     assert set(finished(measure_beams(model, head, WIDTH, others)).costs) == {(WIDTH, 2), (WIDTH, 6)}
     assert set(finished(measure_draft_model(small, others)).costs) == {
@@ -108,7 +108,7 @@ def test_drafts_are_measured_by_what_they_depend_on() -> None:
 def test_a_slice_is_one_call_or_three_where_calls_are_slow(slow_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt that comes meanwhile has to wait; a plain step lies between two reads, and so takes three calls."""
     calls: list[int] = []
-    model = tiny_llama(context_length=200)
+    model = shared_llama(context_length=200)
     assert model.capability, "trying it out takes calls too"
     called = type(model.network).__call__
 
@@ -127,7 +127,7 @@ def test_a_slice_is_one_call_or_three_where_calls_are_slow(slow_ms: int, monkeyp
 
 @pytest.mark.slow
 def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_the_file_is_damaged() -> None:
-    model = tiny_llama(context_length=200)
+    model = shared_llama(context_length=200)
     drafter = random_drafter(model)
 
     def session() -> AutoState:
@@ -157,7 +157,7 @@ def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_
 @pytest.mark.slow
 @pytest.mark.parametrize("slowed", ["on_battery", "low_power_mode"])
 def test_nothing_is_measured_on_battery_or_with_low_power(slowed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = AutoState(tiny_llama(context_length=200))
+    state = AutoState(shared_llama(context_length=200))
     monkeypatch.setattr(machine, slowed, lambda: True)
     assert not state.measure()
     monkeypatch.setattr(machine, slowed, lambda: False)
@@ -173,7 +173,7 @@ def test_nothing_is_measured_on_battery_or_with_low_power(slowed: str, monkeypat
 
 @pytest.mark.slow
 def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_llama(context_length=200)
+    model = shared_llama(context_length=200)
     seconds = iter(range(0, 10**9, 1000))
     monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
     monkeypatch.setattr(machine, "_LOOK_S", 0.0)
@@ -200,7 +200,7 @@ def _measure_plain_steps(state: AutoState) -> int:
 
 def test_after_a_reply_plain_steps_are_measured_first_where_they_are_unknown() -> None:
     """With a mode chosen by hand, no reply was compared before all calls were measured, after minutes of rest."""
-    state = AutoState(tiny_llama(context_length=200))
+    state = AutoState(shared_llama(context_length=200))
     state.has_replied = True
     assert _measure_plain_steps(state) < 20
     assert state.costs.plain_ms(NEAR) > 0
@@ -217,7 +217,7 @@ def test_plain_steps_that_other_programs_disturbed_are_measured_again_after_the_
     monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
     monkeypatch.setattr(machine, "_LOOK_S", 0.0)
     monkeypatch.setattr(auto_drafter, "NEAR_ROWS", (1, 9))
-    state = AutoState(tiny_llama(context_length=200))
+    state = AutoState(shared_llama(context_length=200))
     state.has_replied = True
     _measure_plain_steps(state)
     assert state.costs.plain_ms(NEAR) == 0
@@ -231,7 +231,7 @@ def test_plain_steps_that_other_programs_disturbed_are_measured_again_after_the_
 
 
 def test_the_second_reply_in_a_mode_chosen_by_hand_is_compared() -> None:
-    session = ChatSession(tiny_llama(context_length=400))
+    session = ChatSession(shared_llama(context_length=400))
     request = replace(ask("abcabcabcabc", max_tokens=40), draft=DraftSettings(mode=Mode.LOOKUP))
     ends = []
     for _ in range(2):
@@ -252,7 +252,7 @@ def test_deep_calls_are_measured_last_and_fail_alone(monkeypatch: pytest.MonkeyP
         raise RuntimeError("[metal::malloc] Attempting to allocate more than there is")
 
     monkeypatch.setattr(auto_drafter, "measure_calls", fails)
-    model = tiny_llama(context_length=512)
+    model = shared_llama(context_length=512)
     state = AutoState(model)
     state.use_drafters(AvailableDrafters(random_drafter(model), Path(__file__).parent))
     while list(state._missing) != []:
@@ -290,9 +290,9 @@ def test_a_draft_model_that_is_chosen_by_hand_adds_runner_ups_where_rows_are_che
     calls: dict[int, float], draft_tokens: int, nodes: int
 ) -> None:
     """It always took 16 nodes on a CPU, which cost 3 % against mlx-lm's chain of 5 on one whose 16 rows are dear."""
-    model = tiny_llama()
+    model = shared_llama()
     state = AutoState(model)
-    draft = DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
+    draft = DraftModel(model, shared_llama(seed=3), len(ALPHABET))
     sampling = ask("abc").sampling
     assert state.draft_shape(draft, sampling, draft_tokens, 128) == DraftShape(draft_tokens)
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, **{(rows, 128): 10 * ms for rows, ms in calls.items()}})
@@ -301,16 +301,16 @@ def test_a_draft_model_that_is_chosen_by_hand_adds_runner_ups_where_rows_are_che
 
 
 def test_a_target_that_takes_chains_gets_a_chain_of_a_draft_model_whatever_rows_cost() -> None:
-    model = chains_only(tiny_llama())
+    model = chains_only(shared_llama())
     state = AutoState(model)
-    draft = DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
+    draft = DraftModel(model, shared_llama(seed=3), len(ALPHABET))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, **{(rows, 128): 10 * ms for rows, ms in FLAT.items()}})
     assert state.draft_shape(draft, ask("abc").sampling, 4, 128).nodes == 5
 
 
 @pytest.mark.slow
 def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
-    model = tiny_llama(context_length=200)
+    model = shared_llama(context_length=200)
     measured_wholly(AutoState(model))
     state = AutoState(model)
     state.use_drafters(AvailableDrafters(random_drafter(model), Path(__file__).parent))
@@ -326,14 +326,14 @@ def test_a_model_that_fails_while_it_is_measured_is_left_alone(monkeypatch: pyte
         yield
 
     monkeypatch.setattr(auto_drafter, "measure_calls", fails)
-    state = AutoState(tiny_llama(context_length=200))
+    state = AutoState(shared_llama(context_length=200))
     assert not state.measure()
     assert not state.measure()
 
 
 @pytest.mark.slow
 def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
-    model = tiny_llama(context_length=512)
+    model = shared_llama(context_length=512)
     session = ChatSession(model)
     asked = ask("abcabcabc", temperature=1, max_tokens=12)
     assert not session.work_while_idle(), "nothing was asked yet"
@@ -355,7 +355,7 @@ def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
 
 @pytest.mark.slow
 def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
-    model = tiny_llama()
+    model = shared_llama()
     session = ChatSession(model)
     asked = ask("abcabcabc", temperature=0.7, max_tokens=40)
     automatic = type(asked)(asked.messages, asked.sampling, asked.seed, draft=DraftSettings(Mode.AUTO))
@@ -387,5 +387,5 @@ def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
     ],
 )
 def test_which_machines_read_the_weights_again_for_each_row(device: str, dtype: str, by_row: bool) -> None:
-    info = replace(tiny_llama().info, device=device, dtype=dtype)
+    info = replace(shared_llama().info, device=device, dtype=dtype)
     assert reads_weights_by_row(info) is by_row

@@ -37,7 +37,7 @@ def test_the_text_is_that_of_plain_decoding_whatever_is_planned(sort: str, tempe
     for seed, window in enumerate([None, 12]):
         model = shared_llama(sliding_window=window)
         head, ready = fake_head(model, **HEADS[sort])
-        request = ask("abcabcabc", seed=5, max_tokens=60, temperature=temperature)
+        request = ask("abcabcabc", seed=5, max_tokens=30, temperature=temperature)
         expected = plain(model, request)
         events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.DRAFTER), seed, ready)
         end = reply_end(events)
@@ -123,7 +123,7 @@ def test_a_head_is_begun_ahead_where_that_saves_time(remembers: bool) -> None:
 
 
 def test_heads_are_measured_behind_a_text_that_they_were_told_of() -> None:
-    model = tiny_llama(context_length=2048)
+    model = shared_llama(context_length=2048)
     others = OtherPrograms()
     short, of_two = fake_head(model, max_drafted=2)
     assert set(finished(measure_beams(model, of_two, WIDTH, others)).costs) == {(WIDTH, 2), (WIDTH, 3)}

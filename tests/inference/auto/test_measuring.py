@@ -75,7 +75,7 @@ def mixture() -> tuple[LoadedModel, list[mx.array]]:
 
 def calls(model: LoadedModel, kind: DraftKind) -> list[Measurement]:
     model = replace(model, try_out=lambda: Capability(kind))
-    return [measure_calls(model, depths, (4, 16), OtherPrograms()) for depths in ([NEAR], [1024])]
+    return [measure_calls(model, depths, (4, 16), OtherPrograms()) for depths in ([NEAR], [256])]
 
 
 MEASUREMENTS: dict[str, Callable[[LoadedModel], list[Measurement]]] = {

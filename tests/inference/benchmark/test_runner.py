@@ -31,7 +31,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
 from tests.grids import share
-from tests.inference.fakes import ask, positions, tiny_llama
+from tests.inference.fakes import ask, positions, shared_llama
 
 pytestmark = pytest.mark.across_rows
 
@@ -48,7 +48,7 @@ def plan(*cells: BenchCell, **options: object) -> BenchPlan:
 
 
 def session_of(_dtype: Dtype = Dtype.AUTO) -> ChatSession:
-    return ChatSession(tiny_llama())
+    return ChatSession(shared_llama())
 
 
 def runs_of(events: Sequence[BenchEvent]) -> list[BenchRun]:
@@ -155,7 +155,7 @@ def test_what_differs_from_plain_decoding_is_told_with_its_gap(monkeypatch: pyte
     assert plain.difference is None
     difference = other.difference
     assert difference is not None
-    model = tiny_llama()
+    model = shared_llama()
     assert (difference.index, difference.prompt) == (4, 0)
     assert (difference.plain, difference.other) == tuple(model.decode([r.token_ids[4]]) for r in (plain, other))
     assert difference.gap is not None

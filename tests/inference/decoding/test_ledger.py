@@ -18,13 +18,13 @@ from rdchat.inference.api.ledger_view import (
 )
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
-from tests.inference.fakes import ask, reply_end, tiny_llama
+from tests.inference.fakes import ask, reply_end, shared_llama
 
 
 def statistics_of(mode: Mode, profile: bool) -> Statistics:
     asked = ask("abcabcabc", temperature=0, max_tokens=20)
     draft = DraftSettings(mode, profile=profile)
-    return reply_end(ChatSession(tiny_llama()).generate(replace(asked, draft=draft))).statistics
+    return reply_end(ChatSession(shared_llama()).generate(replace(asked, draft=draft))).statistics
 
 
 def calls_of(ledger: Ledger) -> dict[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle
 
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.inference.decoding.loop import AlwaysDraft, AlwaysPlain, Call, CallResult, RoundPlan, decode
 
@@ -73,6 +73,7 @@ def calls_of(tokens: int, rounds: list[int], refused: list[bool]) -> ScriptedCal
     return ScriptedCalls(tokens, cycle(rounds), cycle(refused))
 
 
+some_examples = settings(max_examples=40)
 REPLIES = st.builds(
     calls_of,
     st.integers(1, 30),
@@ -81,6 +82,7 @@ REPLIES = st.builds(
 )
 
 
+@some_examples
 @given(calls=REPLIES, answers=st.lists(st.booleans(), min_size=1, max_size=20))
 def test_every_call_is_seen_and_no_round_follows_a_queued_step(calls: ScriptedCalls, answers: list[bool]) -> None:
     tokens = (calls.room or 0) + 1
@@ -94,12 +96,14 @@ def test_every_call_is_seen_and_no_round_follows_a_queued_step(calls: ScriptedCa
     assert calls.made[0] == (Call.FIRST, False), "on a CPU a read waits for all that is queued"
 
 
+@some_examples
 @given(calls=st.builds(calls_of, st.integers(1, 30), st.just([1]), st.just([False])))
 def test_plain_decoding_makes_no_round_and_queues_all_but_the_last_step(calls: ScriptedCalls) -> None:
     tokens = len(list(decode(calls, AlwaysPlain())))
     assert calls.made == [(Call.FIRST, False), *[(Call.STEP, True)] * (tokens - 2), (Call.STEP, False)][:tokens]
 
 
+@some_examples
 @given(calls=REPLIES)
 def test_a_fixed_drafter_makes_only_rounds(calls: ScriptedCalls) -> None:
     list(decode(calls, AlwaysDraft()))

@@ -3,6 +3,7 @@
 import codecs
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 
 import pytest
@@ -13,7 +14,7 @@ import rdchat.inference.decoding.reply as reply_module
 from rdchat.inference.api import ChatMessage, FinishReason, GenerationRequest, Role, SamplingParams
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.fakes import ask, tiny_llama
+from tests.inference.fakes import ask, shared_llama
 from tests.inference.tokenizer_kinds import Kind, kinds
 
 _SECOND = 1_000_000_000
@@ -34,7 +35,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
 
 def _reply(*plain_ms: float) -> Reply:
     baselines = iter(plain_ms)
-    job = ReplyJob.fresh(tiny_llama(), [1, 2], ask(max_tokens=200))
+    job = ReplyJob.fresh(shared_llama(), [1, 2], ask(max_tokens=200))
     return Reply(replace(job, plain_ms=lambda _depth: next(baselines, 9.0), plain_error=lambda: 0.1))
 
 
@@ -83,7 +84,7 @@ ASKED = ("fresh", "continued", "raw")
 
 
 def model_of(name: str) -> LoadedModel:
-    return replace(tiny_llama(context_length=10_000), tokenizer=kinds()[name].loaded)
+    return replace(shared_llama(context_length=10_000), tokenizer=kinds()[name].loaded)
 
 
 MODELS = {name: model_of(name) for name in NAMES}
@@ -133,7 +134,7 @@ def any_tokens(name: str) -> some.SearchStrategy[list[int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=some.data())
 def test_a_replys_text_is_that_of_its_tokens_bytes_up_to_a_stop_string(name: str, data: some.DataObject) -> None:
     """All behind one odd byte had no text, and a stop string there was not found."""
@@ -155,15 +156,21 @@ NEIGHBOURS = {
 }
 
 
-@pytest.mark.parametrize("name", NEIGHBOURS)
-@settings(max_examples=50, deadline=None)
-@given(tokens=some.lists(some.integers(0, 4), max_size=8).map(lambda rest: [0, *rest]))
-def test_blanks_that_depend_on_the_token_before_are_the_tokenizers(name: str, tokens: list[int]) -> None:
+@cache
+def neighbours(name: str) -> tuple[Tokenizer, LoadedModel]:
+    """Return a tokenizer with one of these decoders, and a model that has it."""
     decoder, spelled = NEIGHBOURS[name]
     vocabulary = {text: number for number, text in enumerate([*spelled, "[UNK]"])}
     own = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     own.decoder = decoder
-    model = replace(tiny_llama(), tokenizer=Kind(own, str.encode).loaded)
+    return own, replace(shared_llama(), tokenizer=Kind(own, str.encode).loaded)
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+@settings(max_examples=40, deadline=None)
+@given(tokens=some.lists(some.integers(0, 4), max_size=8).map(lambda rest: [0, *rest]))
+def test_blanks_that_depend_on_the_token_before_are_the_tokenizers(name: str, tokens: list[int]) -> None:
+    own, model = neighbours(name)
     reply = Reply(ReplyJob.fresh(model, [1], request_of("fresh", ())))
     streamed = "".join(reply.add_token(token).text for token in tokens)
     assert streamed == own.decode(tokens).removeprefix(" ")

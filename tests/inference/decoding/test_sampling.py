@@ -1,6 +1,7 @@
 """The rule that chooses tokens, its noise and its reductions, against definitions in NumPy."""
 
 import math
+from functools import cache
 
 import mlx.core as mx
 import numpy as np
@@ -74,7 +75,7 @@ def test_ties_at_the_border_are_kept_together() -> None:
     assert np.isfinite(np.array(warp(log_probs, SamplingParams(top_p=1, top_k=2)))).sum() == 3
 
 
-@pytest.mark.parametrize(("params", "seed", "vocabulary"), grid(SAMPLINGS, [1, 2**63], [5, 31, 40_000]), ids=str)
+@pytest.mark.parametrize(("params", "seed", "vocabulary"), grid(SAMPLINGS, [1, 2**63], [5, 31, 12_000]), ids=str)
 def test_the_quick_choice_is_the_full_one_wherever_it_is_sure(
     params: SamplingParams, seed: int, vocabulary: int
 ) -> None:
@@ -144,7 +145,7 @@ def test_tokens_are_drawn_from_the_softmax(temperature: float) -> None:
     params = SamplingParams(temperature=temperature, top_p=1)
     logits = np.array([2.0, 1.0, 0.0, -1.0], dtype=np.float32)
     chooser = TokenChooser(params, 123, 4)
-    count = 40_000
+    count = 10_000
     drawn = np.array(chooser.choose(mx.broadcast_to(mx.array(logits), (count, 4)), range(count)))
     expected = np.exp(logits / temperature) / np.exp(logits / temperature).sum()
     for token, p in enumerate(expected):
@@ -171,7 +172,7 @@ def uniforms(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", share([0, 1, 2**32, 2**64 - 1], 4))
 def test_distribution_is_uniform_in_256_bins(seed: int) -> None:
-    counts, _ = np.histogram(uniforms(noise(seed, list(range(50)))), bins=256, range=(0, 1))
+    counts, _ = np.histogram(uniforms(noise(seed, list(range(20)))), bins=256, range=(0, 1))
     expected = counts.sum() / 256
     chi_squared = ((counts - expected) ** 2 / expected).sum()
     assert 255 - 5 * math.sqrt(2 * 255) < chi_squared < 255 + 5 * math.sqrt(2 * 255)
@@ -250,13 +251,20 @@ def test_both_devices_graphs_choose_the_same(sampling: SamplingParams, monkeypat
     assert chosen[0] == chosen[1]
 
 
+@cache
+def shuffled() -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of different numbers, and their places from the largest on."""
+    rows = np.stack([np.random.default_rng(seed).permutation(262_144) for seed in (0, 1)])
+    return rows, np.argsort(-rows, axis=1)
+
+
 @pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("count", [1, 7, 256, 1025, 2373, 4000])
 def test_the_largest_are_found_in_order(count: int, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reductions, "on_gpu", lambda: on_gpu)
-    rows = np.stack([np.random.default_rng(seed).permutation(262_144) for seed in (0, 1)])
+    rows, order = shuffled()
     ids, values = reductions.top_k(mx.array(rows, mx.float32), count)
-    expected = np.argsort(-rows, axis=1)[:, :count]
+    expected = order[:, :count]
     assert (np.array(ids) == expected).all()
     assert (np.array(values) == np.take_along_axis(rows, expected, axis=1)).all()
 

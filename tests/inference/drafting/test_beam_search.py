@@ -11,7 +11,7 @@ from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nod
 from rdchat.inference.drafting.heads.head import Head, Root
 from rdchat.inference.drafting.heads.recurrent_head import BoundRecurrentHead, HeadConfig, RecurrentHead
 from rdchat.inference.verification.target import TargetEmbeddings
-from tests.inference.fakes import ALPHABET, tiny_llama
+from tests.inference.fakes import ALPHABET, shared_llama
 
 VOCABULARY = [0, 3, 4, 7, 9, 12, 20, 21, 28, 30]
 ROOT = 5
@@ -27,7 +27,7 @@ def random_head(loudness: float = 3.0) -> BoundRecurrentHead:
     head = RecurrentHead(HeadConfig(32, len(VOCABULARY), 24, 16))
     head.output.weight = head.output.weight * loudness
     return BoundRecurrentHead(
-        head, mx.array(VOCABULARY, mx.int32), TargetEmbeddings(tiny_llama().network, len(ALPHABET))
+        head, mx.array(VOCABULARY, mx.int32), TargetEmbeddings(shared_llama().network, len(ALPHABET))
     )
 
 
@@ -145,7 +145,7 @@ def test_the_worked_example_of_best_nodes() -> None:
     assert looked_up.tolist() == [False, False, True, False, False]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(some.data())
 def test_a_branch_of_any_length_is_offered_with_the_best_subtree(data: some.DataObject) -> None:
     levels = data.draw(some.integers(1, 4))

@@ -54,15 +54,15 @@ def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: boo
 LETTERS = some.text("abc ", min_size=1, max_size=4)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     repeated=LETTERS, times=some.integers(1, 8), width=some.sampled_from([1, 2, 4]), length=some.integers(2, 6),
-    temperature=some.sampled_from([0.0, 0.9]), tokens=some.integers(2, 24), seed=some.integers(0, 9),
+    temperature=some.sampled_from([0.0, 0.9]), tokens=some.integers(2, 14), seed=some.integers(0, 9),
 )  # fmt: skip
 def test_branches_longer_than_the_beams_change_no_text(
     repeated: str, times: int, width: int, length: int, temperature: float, tokens: int, seed: int
 ) -> None:
-    model = fakes.shared_llama(context_length=40)
+    model = fakes.shared_llama(context_length=36)
     prompt = (repeated * times)[:15]
     request = fakes.ask(prompt, temperature=temperature, max_tokens=tokens, seed=seed)
     end = reply(model, request, fakes.random_drafter(model), BeamShape(width, length), True)
@@ -89,7 +89,7 @@ def test_a_branch_is_longer_than_the_beams_within_the_limit(limit: int) -> None:
     assert len(tree) <= 16
 
 
-@pytest.mark.parametrize("name", ["qwen3_5", "kimi_linear", "chains"])
+@pytest.mark.parametrize("name", ["kimi_linear", "chains"])
 def test_where_deeper_trees_cost_states_or_chains_are_verified_a_branch_is_as_long_as_the_beams(name: str) -> None:
     model = fakes.chains_only(fakes.shared_llama()) if name == "chains" else fakes.shared_family(name)
     root = model.tokenizer.encode("a")[0]
@@ -126,7 +126,7 @@ def test_a_draft_is_a_chain_where_chains_are_verified_or_a_runner_up_costs_more_
 
 def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     model = fakes.shared_llama()
-    request = fakes.ask(temperature=0, max_tokens=40)
+    request = fakes.ask(temperature=0, max_tokens=20)
     prompt = model.encode_chat(request.messages)
     drafter = fakes.random_drafter(model).drafter(prompt, fakes.with_beams(request, BeamShape(3, 4), False))
     iterator = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter)

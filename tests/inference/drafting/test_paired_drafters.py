@@ -64,7 +64,7 @@ def test_auto_uses_the_head_of_the_pair(kind: str, hub_cache: Path, monkeypatch:
     model = with_files(make_model(), folder, "{}")
     (folder / "config.json").write_text(json.dumps({"model_type": model.info.architecture}))
     session = ChatSession(model)
-    request = ask(temperature=0.9, max_tokens=12)
+    request = ask(temperature=0.9, max_tokens=6)
     assert not option(session, Mode.DRAFTER).available
     make(hub_snapshot(hub_cache, DRAFTER), model)
     told = option(session, Mode.DRAFTER)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.common_phrases import CommonPhrases
 from rdchat.inference.drafting.lookup_index import LookupEstimate
 from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
-from rdchat.inference.drafting.shipped_answers import read_answers
+from rdchat.inference.drafting.shipped_answers import TrainingConversation, read_answers
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from rdchat.inference.session import ChatSession
@@ -64,7 +65,7 @@ def blended(texts: list[tuple[list[int], int]], ending: list[int]) -> dict[int, 
     return chances
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(_TEXTS, some.lists(_IDS, max_size=6))
 def test_chances_are_those_of_witten_and_bell(
     tmp_path_factory: pytest.TempPathFactory, texts: list[tuple[list[int], int]], ending: list[int]
@@ -113,8 +114,12 @@ def tables() -> list[Path]:
 @pytest.fixture
 def few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first hundred answers, as counting all takes seconds."""
-    read = "rdchat.inference.drafting.common_phrases.read_answers"
-    monkeypatch.setattr(read, lambda path: read_answers(path)[:100])
+    monkeypatch.setattr("rdchat.inference.drafting.common_phrases.read_answers", first_answers)
+
+
+@cache
+def first_answers(path: Path) -> list[TrainingConversation]:
+    return read_answers(path)[:100]
 
 
 def test_a_table_is_counted_once_a_reply_has_missed_it(default_model: Path, few_answers: None) -> None:

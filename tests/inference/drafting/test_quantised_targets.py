@@ -66,7 +66,7 @@ def test_a_drafter_is_bound_drafts_and_is_verified(mode: str, bits: int, group: 
     model = quantised(mode, bits, group, tied)
     assert model.capability.kind is DraftKind.TREE
     drafter = random_drafter(model, hidden_size=64)
-    request = ask(temperature=0.7)
+    request = ask(temperature=0.7, max_tokens=12)
     prompt = model.encode_chat(request.messages)
     drafts = drafter.drafter(prompt, with_beams(request, BeamShape(3, 4), True))
     end = reply_end(ReplyIterator(ReplyJob.fresh(model, prompt, request), drafts))

@@ -29,7 +29,7 @@ from rdchat.inference.training.seed_prompts import SeedPrompt, seed_prompt
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
 from scripts.drafter.pack_answers import write_answers
-from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
+from tests.inference.fakes import ALPHABET, CharacterTokenizer, shared_llama, tiny_llama
 
 pytestmark = pytest.mark.across_rows
 
@@ -52,13 +52,15 @@ def maker(model: LoadedModel, folder: Path, **options: Any) -> DataMaker:
 
 
 def make(model: LoadedModel, folder: Path, batches: int, **options: Any) -> list[list[TrainingConversation]]:
-    """Make some more batches, from where the folder's shards end."""
+    """Make some more batches of short answers, from where the folder's shards end."""
     making = maker(model, folder, **options)
     shards = ShardFolder(folder, len(ALPHABET))
     making.resume()
     numbers = range(len(shards), len(shards) + batches)
     for number in numbers:
-        counts = list(making.make_shard())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(data_maker, "MAX_ANSWER_TOKENS", 44)
+            counts = list(making.make_shard())
         assert counts == sorted(counts)
         assert counts[-1] == answer_tokens(shards.read_shard(number))
     return [shards.read_shard(number) for number in numbers]
@@ -169,16 +171,15 @@ def written(texts: list[list[int]], limits: list[int], temperature: float = 0.0,
             ends: frozenset[int] = frozenset(), window: int | None = None) -> list[list[int]]:  # fmt: skip
     """Return what is added to the texts."""
     longer = [[*text] for text in texts]
-    model = tiny_llama(1, sliding_window=window)
-    mx.random.seed(seed)  # The model was made from another one.
+    model = shared_llama(1, window)
+    mx.random.seed(seed)
     for _ in write_on(model, longer, limits, [temperature] * len(texts), ends):
         pass
     assert all(new[: len(text)] == text for new, text in zip(longer, texts, strict=True))
     return [new[len(text) :] for new, text in zip(longer, texts, strict=True)]
 
 
-@pytest.mark.parametrize("window", [None, 4])
-@pytest.mark.parametrize("call_tokens", [5, 256])
+@pytest.mark.parametrize(("window", "call_tokens"), [(None, 256), (4, 5)])
 def test_each_text_sees_its_own_tokens_only(
     window: int | None, call_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,8 +187,8 @@ def test_each_text_sees_its_own_tokens_only(
     monkeypatch.setattr(data_maker, "_CALL_TOKENS", call_tokens)
     monkeypatch.setattr(data_maker, "loops", lambda _tokens: False)
     texts = [*SHORT * 2, LONG, [5, 6]]
-    limits = [70, 5, 6, 69, 1, 2, 30, 7, 70, 40]
-    model = tiny_llama(1, sliding_window=window)
+    limits = [30, 5, 6, 29, 1, 2, 20, 7, 30, 25]
+    model = shared_llama(1, window)
     for text, added, limit in zip(texts, written(texts, limits, window=window), limits, strict=True):
         assert len(added) == limit
         logits = model.network(mx.array([[*text, *added]]), cache=make_prompt_cache(model.network))[0]
@@ -195,15 +196,15 @@ def test_each_text_sees_its_own_tokens_only(
 
 
 def test_a_text_ends_with_its_end_token_or_at_its_limit_or_when_it_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = written(SHORT, [60] * 4)
+    free = written(SHORT, [30] * 4)
     end = free[1][2]
-    ended = written(SHORT, [60, 60, 60, 2], ends=frozenset({end}))
+    ended = written(SHORT, [30, 30, 30, 2], ends=frozenset({end}))
     assert ended[1] == free[1][: free[1].index(end) + 1]
     assert len(ended[3]) == 2
     monkeypatch.setattr(data_maker, "_LOOP_RUN", 1)
     monkeypatch.setattr(data_maker, "_LOOP_LENGTH", 2)
-    for alone, looping in zip(free, written(SHORT, [60] * 4), strict=True):
-        assert looping == alone[: next(length for length in range(61) if loops(alone[:length]))]
+    for alone, looping in zip(free, written(SHORT, [30] * 4), strict=True):
+        assert looping == alone[: next(length for length in range(31) if loops(alone[:length]))]
 
 
 @pytest.mark.parametrize("period", [1, 3, 20])

@@ -29,6 +29,8 @@ from tests.inference.image_prompts import SEEING, Image, ImagePrompt, alone, fre
 pytestmark = pytest.mark.across_rows
 
 PLENTY = 2**30
+few_examples = settings(max_examples=15)  # of what calls a network
+some_examples = settings(max_examples=40)
 
 
 def read_in_parts(model: LoadedModel, cache: KVCache, prompt: ImagePrompt, cuts: Sequence[int]) -> None:
@@ -41,7 +43,7 @@ def read_in_parts(model: LoadedModel, cache: KVCache, prompt: ImagePrompt, cuts:
 
 
 @pytest.mark.parametrize("name", share(SEEING))
-@settings(max_examples=25)
+@few_examples
 @given(prompt=prompts(), data=some.data())
 def test_a_trimmed_cache_reads_on_like_a_fresh_one(name: str, prompt: ImagePrompt, data: some.DataObject) -> None:
     model = SEEING[name]()
@@ -53,7 +55,7 @@ def test_a_trimmed_cache_reads_on_like_a_fresh_one(name: str, prompt: ImagePromp
         read_in_parts(model, cache, prompt, data.draw(places))
 
 
-@settings(max_examples=60)
+@few_examples
 @given(prompt=prompts(whole=True), data=some.data())
 def test_an_image_whose_rows_see_each_other_is_never_cut(prompt: ImagePrompt, data: some.DataObject) -> None:
     model = shared_llama()
@@ -68,7 +70,7 @@ def test_an_image_whose_rows_see_each_other_is_never_cut(prompt: ImagePrompt, da
 
 
 @pytest.mark.parametrize("name", share(SEEING))
-@settings(max_examples=25)
+@few_examples
 @given(
     prompts=some.lists(prompts(), min_size=2, max_size=2),
     shared=prompts(),
@@ -91,7 +93,7 @@ def test_two_chats_in_turn_with_what_was_put_aside(
 
 
 @pytest.mark.parametrize("name", share(SEEING))
-@settings(max_examples=25)
+@few_examples
 @given(prompt=prompts(), seed=some.integers(0, 99), keep=some.booleans())
 def test_rounds_and_steps_behind_images_equal_reading(name: str, prompt: ImagePrompt, seed: int, keep: bool) -> None:
     model = SEEING[name]()
@@ -141,7 +143,7 @@ def masked_after(cache: RoundKVCache, held: int, blocks: mx.array | None, rows: 
     return mask
 
 
-@settings(max_examples=100)
+@some_examples
 @given(prompt=prompts(), window=some.none() | some.integers(1, 12), held=some.integers(0, 9), given_by=some.booleans())
 def test_rows_of_an_image_see_each_other(prompt: ImagePrompt, window: int | None, held: int, given_by: bool) -> None:
     """The rule that was found equal to transformers': causal or the same image, and within the window."""
@@ -168,7 +170,7 @@ def test_blocks_concern_one_call_and_perhaps_only_windows() -> None:
         assert full.blocks is sliding.blocks is blocks
 
 
-@settings(max_examples=30)
+@few_examples
 @given(prompt=prompts(whole=True), cut=some.integers(0, 3))
 def test_a_block_in_one_call_is_that_of_a_whole_call(prompt: ImagePrompt, cut: int) -> None:
     model = shared_family("gemma3")
@@ -200,10 +202,10 @@ def test_several_macs_are_given_no_images() -> None:
 
 # What looks at prompts
 
-MIXED = some.lists(some.sampled_from([1, 1, 2, 2, 3, -2, -3, -9]), max_size=60)
+MIXED = some.lists(some.sampled_from([1, 1, 2, 2, 3, -2, -3, -9]), max_size=40)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(tokens=MIXED, more=MIXED, chain=some.booleans())
 def test_lookup_never_offers_an_image_and_matches_end_there(tokens: list[int], more: list[int], chain: bool) -> None:
     earlier = ReplyIndex({1: [1, 2, 3, 1, 2], 2: [2, 2, 1]})
@@ -221,7 +223,7 @@ def test_lookup_goes_on_behind_an_image() -> None:
     assert index.draft_tree(8, chain=True).tokens == [3, 4]
 
 
-@settings(max_examples=100)
+@some_examples
 @given(prompt=some.lists(some.integers(-40, 35), min_size=1, max_size=30))
 def test_penalties_and_texts_know_nothing_of_images(prompt: list[int]) -> None:
     model = shared_llama()

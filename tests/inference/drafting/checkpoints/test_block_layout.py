@@ -1,5 +1,6 @@
 """Published block drafters: recognised by content, bound by sizes, refused if they do not fit."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,15 @@ from tests.inference.fakes import shared_family, shared_llama
 OWN: dict[str, Any] = {"markov": Markov.GATED, "own_embeddings": True, "own_output": True}
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A drafter; not to be changed."""
+    return written_block(tmp_path_factory.mktemp("whole") / "drafter", shared_llama(), **OWN)
+
+
 @pytest.fixture
-def drafter(tmp_path: Path) -> Path:
-    return written_block(tmp_path / "drafter", shared_llama(), **OWN)
+def drafter(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "drafter"))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

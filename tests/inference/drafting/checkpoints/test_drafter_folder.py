@@ -40,7 +40,7 @@ from tests.inference.drafting.checkpoints.drafter_folders import (
     stored,
     with_files,
 )
-from tests.inference.fakes import ALPHABET, tiny_llama
+from tests.inference.fakes import ALPHABET, shared_llama
 from tests.time_limits import at_most
 
 
@@ -74,13 +74,13 @@ def test_what_was_saved_is_loaded(tmp_path: Path, target: LoadedModel) -> None:
 def test_the_hash_is_of_the_files_and_sees_weights_shapes_and_tokenizer(tmp_path: Path, target: LoadedModel) -> None:
     first = target_hash(target.info.path)
     assert target_hash(target.info.path) == first
-    assert target_hash(with_files(tiny_llama(), tmp_path / "same", "tokenizer").info.path) == first
-    assert target_hash(with_files(tiny_llama(), tmp_path / "words", "other").info.path) != first
-    assert target_hash(with_files(tiny_llama(seed=1), tmp_path / "weights", "tokenizer").info.path) != first
+    assert target_hash(with_files(shared_llama(), tmp_path / "same", "tokenizer").info.path) == first
+    assert target_hash(with_files(shared_llama(), tmp_path / "words", "other").info.path) != first
+    assert target_hash(with_files(shared_llama(seed=1), tmp_path / "weights", "tokenizer").info.path) != first
 
 
 def test_a_drafter_for_another_model_is_refused(folder: Path, tmp_path: Path, target: LoadedModel) -> None:
-    other = with_files(tiny_llama(seed=1), tmp_path / "other", "tokenizer")
+    other = with_files(shared_llama(seed=1), tmp_path / "other", "tokenizer")
     refuses(folder, other, "other weights of that name")
     change(folder, "target", name="somebody")
     refuses(folder, other, "trained for the model somebody.* not for the loaded tiny")
@@ -133,7 +133,7 @@ def test_drafters_are_found_by_the_targets_hash(
     own = tmp_path / "data" / "drafters"
     (own / "half-written").mkdir(parents=True)
     (own / "half-written" / "config.json").write_text("{")
-    other = with_files(tiny_llama(seed=1), tmp_path / "other", "tokenizer")
+    other = with_files(shared_llama(seed=1), tmp_path / "other", "tokenizer")
     write_drafter(own / "another", stored(other).written(), "")
     assert search_drafters(target_hash(target.info.path)).folder is None
     write_drafter(own / "mine", stored(target).written(), "")

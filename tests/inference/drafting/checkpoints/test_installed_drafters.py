@@ -30,7 +30,7 @@ from tests.inference.drafting.checkpoints.drafter_folders import (
 )
 from tests.inference.drafting.heads.block_drafters import written_block
 from tests.inference.drafting.heads.eagle3_drafters import LAYOUTS, eagle3_folder
-from tests.inference.fakes import ask, tiny_llama
+from tests.inference.fakes import ask, shared_llama
 
 OTHER = DraftSettings()
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -44,7 +44,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "models").mkdir()
-    return with_files(tiny_llama(), tmp_path / "models" / "target", "{}")
+    return with_files(shared_llama(), tmp_path / "models" / "target", "{}")
 
 
 def found(target: LoadedModel) -> dict[str, ModelCard]:
@@ -128,7 +128,7 @@ def test_models_are_no_drafters_and_damaged_drafters_say_what_is_wrong(target: L
 
 def test_which_of_them_fit_is_told_with_the_reason(target: LoadedModel, tmp_path: Path) -> None:
     fits = saved_random_drafter(target, tmp_path / "fits", 32)
-    other = with_files(tiny_llama(seed=7), tmp_path / "other", "{}")
+    other = with_files(shared_llama(seed=7), tmp_path / "other", "{}")
     of_other = saved_random_drafter(other, tmp_path / "of other", 32)
     apple_checkpoint(tmp_path / "apples", 32, 64, 1, True, 31)
     session = ChatSession(target)

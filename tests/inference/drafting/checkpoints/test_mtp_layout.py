@@ -98,7 +98,7 @@ def test_a_model_drafts_with_its_own_layers(place: str, case: str, tmp_path: Pat
     model = target_in(tmp_path / "model", case)
     folder = put_layers(model, case, place)
     session = ChatSession(model)
-    request = ask(temperature=0.9, max_tokens=12)
+    request = ask(temperature=0.9, max_tokens=6)
     for mode, named in ((Mode.DRAFTER, None), (Mode.DRAFTER, "mtp"), (Mode.AUTO, None)):
         end = reply(session, DraftSettings(mode, drafter=named), request)
         assert (end.mode, end.mode_reason, end.kind) == (mode, None, HeadKind.MTP)
@@ -346,7 +346,7 @@ def test_fetched_layers_draft_for_their_model(case: str, hub: HubServer, tmp_pat
     assert inspect_drafter(folder) is HeadKind.MTP
     assert load_drafter(folder, model) is not None
     session = ChatSession(model)
-    request = ask(temperature=0.9, max_tokens=12)
+    request = ask(temperature=0.9, max_tokens=6)
     end = reply(session, DraftSettings(Mode.DRAFTER, drafter="mtp"), request)
     assert (end.mode, end.mode_reason, end.kind) == (Mode.DRAFTER, None, HeadKind.MTP)
     assert end.token_ids == plain(model, request).token_ids

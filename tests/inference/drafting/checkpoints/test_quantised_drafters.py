@@ -167,7 +167,7 @@ def test_a_quantised_assistant_of_gemma_4_is_read_and_keeps_its_bits_on_a_gpu(
     modules = tree_flatten(packed.network.leaf_modules(), is_leaf=nn.Module.is_module)
     assert {module.bits for _, module in modules if hasattr(module, "bits")} == {bits}
     for each in (head, packed):
-        request = ask(temperature=0.9, max_tokens=12)
+        request = ask(temperature=0.9, max_tokens=6)
         drafted_by_beams(HeadModel(model, each), model, request, BeamShape(3, 4))
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,19 @@ def block_config(model: LoadedModel, **changes: Any) -> BlockConfig:
 def stored_block(model: LoadedModel, **changes: Any) -> StoredBlockHead:
     """Return a drafter of random weights; `changes` are fields of its `BlockConfig`."""
     config = block_config(model, **changes)
+    reduced = mx.arange(5, config.vocabulary_size, dtype=mx.int32) if config.reduced else None
+    return stored_of(random_block(config), reduced)
+
+
+@cache
+def random_block(config: BlockConfig) -> BlockNetwork:
+    """Return a network with random weights; made once, so none may change it."""
     mx.random.seed(3)
     with mx.stream(mx.cpu):
         network = BlockNetwork(config)
         network.update(tree_map(lambda array: array + 0.2 * mx.random.normal(array.shape), network.parameters()))
-    reduced = mx.arange(5, config.vocabulary_size, dtype=mx.int32) if config.reduced else None
-    return stored_of(network, reduced)
+    mx.eval(network.parameters())
+    return network
 
 
 def stored_of(network: BlockNetwork, reduced: mx.array | None = None) -> StoredBlockHead:
@@ -142,8 +150,12 @@ def published(name: str) -> str:
     return name.removesuffix(".weight") if bare else name
 
 
+@cache
 def memoryless_llama() -> LoadedModel:
-    """Return a target whose layers do nothing: its next token follows from the last alone, and several are likely."""
+    """Return a target whose layers do nothing: its next token follows from the last alone, and several are likely.
+
+    It is made once, so none may change it.
+    """
     model = tiny_llama()
     model.network.model.embed_tokens.weight *= 0.2
     for layer in model.network.layers:

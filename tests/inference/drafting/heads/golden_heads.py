@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from rdchat.inference.drafting.heads.head import Head, HeadState, Root
 
-CHECKS = ("assert_each_row", "assert_rows_one_by_one", "assert_chain", "assert_tree")
-
 
 class GoldenHead:
     """One case: a head that is bound to a target, and what the reference computes.
@@ -38,6 +36,12 @@ class GoldenHead:
 
     def assert_same(self, state: HeadState, name: str, rows: slice) -> None:
         np.testing.assert_allclose(np.array(state.logits()), self.expected[name][rows], atol=self._atol)
+
+    def assert_all(self) -> None:
+        self.assert_each_row()
+        self.assert_rows_one_by_one()
+        self.assert_chain()
+        self.assert_tree()
 
     def assert_each_row(self) -> None:
         for rows in range(1, len(self._following) + 1):

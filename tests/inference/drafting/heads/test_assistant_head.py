@@ -71,7 +71,7 @@ def test_a_chat_that_goes_on_branches_and_stops_has_the_text_of_plain_decoding(
     alone = ChatSession(model)
     mode = DraftSettings(Mode.DRAFTER, drafter=str(folder), beam_width=3, beam_length=5)
     for number, (prompt, tokens) in enumerate(
-        [("one two three", 20), ("one two three and so on", 7), ("one two", 9), ("other", 1), ("one two three", 20)]
+        [("one two three", 12), ("one two three and so on", 7), ("one two", 9), ("other", 1), ("one two three", 12)]
     ):
         request = ask(prompt, temperature=temperature, max_tokens=tokens, seed=4)
         events = session.generate(replace(request, draft=mode))
@@ -142,7 +142,7 @@ def test_a_branch_gives_the_rows_that_a_plain_text_gives(path: list[int], tmp_pa
 def test_auto_switches_between_plain_steps_lookup_and_the_assistant(temperature: float, tmp_path: Path) -> None:
     model = shared_gemma()
     head = HeadModel(model, stored(assistant_folder(tmp_path), model))
-    request = ask("abcabcabc", seed=5, max_tokens=24, temperature=temperature)
+    request = ask("abcabcabc", seed=5, max_tokens=16, temperature=temperature)
     events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.DRAFTER), 0, head)
     end = events[-1]
     assert isinstance(end, ReplyEnd)
@@ -218,7 +218,7 @@ class Golden:
         return memory.root_state(Root(self.text[root], root, self.model.hooks.hidden[0, -1]))
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=CASES, scope="module")
 def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden(request.param)
 

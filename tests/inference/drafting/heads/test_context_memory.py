@@ -130,7 +130,7 @@ def test_what_is_taken_again_replaces_what_was_held() -> None:
     assert memory.rows == [0, 11, 12]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     text=some.lists(some.sampled_from([1, 2, 3, -2, -3]), min_size=1, max_size=150),
     cuts=some.sets(some.integers(1, 149)),
