@@ -67,7 +67,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[ChatImage]:
 
 
 def asked(
-    *messages: ChatMessage, mode: Mode = Mode.OFF, temperature: float = 0.0, max_tokens: int = 12
+    *messages: ChatMessage, mode: Mode = Mode.OFF, temperature: float = 0.0, max_tokens: int = 5
 ) -> GenerationRequest:
     sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens)
     return GenerationRequest(messages, sampling, 7, draft=settings_of(mode))
@@ -86,11 +86,12 @@ def test_no_mode_changes_a_token(
 ) -> None:
     model = models[kind]
     message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(images))
-    plain = answer(ChatSession(model), asked(message, temperature=temperature))
+    plain_request = asked(message, temperature=temperature, max_tokens=10)
+    plain = answer(ChatSession(model), plain_request)
     for mode in (*DRAFTERS, Mode.AUTO):
-        drafted = answer(ready_session(model, model), asked(message, temperature=temperature, mode=mode))
+        drafted = answer(ready_session(model, model), replace(plain_request, draft=settings_of(mode)))
         assert drafted.token_ids == plain.token_ids, mode
-    blind = answer(ChatSession(model), asked(replace(message, images=()), temperature=temperature))
+    blind = answer(ChatSession(model), replace(plain_request, messages=(replace(message, images=()),)))
     assert blind.token_ids != plain.token_ids or temperature == 0
 
 
@@ -102,8 +103,9 @@ def test_an_assistant_changes_no_token(
     folder = assistant_folder(tmp_path / "assistant", text={"vocab_size": 96, "sliding_window": 12})
     message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(images))
     for temperature in (0.0, 0.9):
-        plain = answer(ChatSession(models[kind]), asked(message, temperature=temperature))
-        request = asked(message, temperature=temperature, mode=Mode.DRAFTER)
+        request = asked(message, temperature=temperature, max_tokens=10)
+        plain = answer(ChatSession(models[kind]), request)
+        request = replace(request, draft=settings_of(Mode.DRAFTER))
         request = replace(request, draft=replace(request.draft, drafter=str(folder)))
         assert answer(ChatSession(models[kind]), request).token_ids == plain.token_ids
 
@@ -278,7 +280,7 @@ def about(place: Path, images: int, mode: Mode = Mode.OFF, *, keep: bool = False
     seen = tuple(picture(place / str(number), 40 - 8 * number, 24 + 8 * number) for number in range(images))
     chat = place / "chat"
     chat.mkdir(exist_ok=True)
-    request = asked(ChatMessage(Role.USER, "one two " * 8, images=seen), mode=mode, temperature=0.9)
+    request = asked(ChatMessage(Role.USER, "one two " * 8, images=seen), mode=mode, temperature=0.9, max_tokens=10)
     return replace(request, keep=CacheFolder(chat, 2**30) if keep else None)
 
 
@@ -292,7 +294,7 @@ def ids_of(model: LoadedModel, request: GenerationRequest) -> tuple[int, ...]:
 def test_a_reply_that_is_paused_for_another_image_is_the_same(kind: str, mode: Mode, tmp_path: Path) -> None:
     model = load_model(seeing_folder(tmp_path / "model", kind), "float32")
     request = about(tmp_path, 2, mode)
-    other = replace(about(tmp_path, 1, mode), partition="person")
+    other = replace(about(tmp_path, 1, mode), partition="person", sampling=SamplingParams(temperature=0.9, max_tokens=2))
     expected = ids_of(model, request)
     between = ids_of(model, other)
     session = ready_session(model, model)
