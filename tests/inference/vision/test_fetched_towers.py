@@ -74,7 +74,7 @@ def copy(original: Path, tmp_path: Path) -> Path:
     return without_tower(seeing_folder(tmp_path / "copy", "qwen3_vl"))
 
 
-@pytest.mark.parametrize("kind", share(KINDS))
+@pytest.mark.parametrize("kind", share(KINDS, 4))
 def test_a_copy_with_a_fetched_tower_has_the_logits_of_its_original(hub: HubServer, tmp_path: Path, kind: str) -> None:
     original, copy = (seeing_folder(tmp_path / name, kind) for name in ("whole", "copy"))
     put_original(hub, tmp_path / "original", kind)

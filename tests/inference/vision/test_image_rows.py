@@ -118,7 +118,7 @@ def test_logits_and_text_are_those_of_the_whole_model(model: SeeingModel, kind: 
     assert written == wanted["written"].tolist()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", share(KINDS[::-1], 2))
 def test_copies_by_mlx_vlm_compute_the_same(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)
     save_file(copied(kind, tensors_of(kind)), folder / "model.safetensors", {"format": "mlx"})
@@ -157,8 +157,8 @@ def test_a_quantised_model_computes_with_the_numbers_that_are_meant(tmp_path: Pa
 def test_chunks_may_end_anywhere_but_in_a_block(model: SeeingModel, kind: str) -> None:
     wanted = expected(kind)["logits"]
     inside = range(1, len(model.ids))
-    edges = {edge + step for span in model.spans for edge in (span.start, span.end) for step in (-1, 0, 1)}
-    for end in sorted(edges.intersection(inside).union(inside[::6])):
+    edges = {edge for span in model.spans for edge in (span.start, span.start + 1, span.end - 1, span.end)}
+    for end in sorted(edges.intersection(inside).union(inside[::8])):
         held = model.cache()
         if not held.cuts_image(end):
             assert apart(model.read(held, [end]), wanted) < EQUAL, end
@@ -185,10 +185,9 @@ def test_a_tree_behind_images_is_its_paths_one_by_one(model: SeeingModel) -> Non
 
 
 def test_a_chat_goes_on_from_before_inside_and_behind_images(model: SeeingModel) -> None:
-    whole = model.read(model.cache())
+    held = model.cache()
+    whole = model.read(held)
     for length in (3, model.spans[0].start + 2, model.spans[0].end + 1, model.spans[-1].end, len(model.ids) - 2):
-        held = model.cache()
-        model.read(held)
         model.feed(held, [4, 5, 6])
         held.trim_to(length)
         kept = len(held.tokens)
@@ -268,7 +267,7 @@ def call_of(positions: np.ndarray) -> CallRows:
 @pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("kind", sorted(ROPES))
 @given(some.lists(some.tuples(*[some.integers(0, 99)] * 3), min_size=1, max_size=6))
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_each_frequency_turns_by_its_axis(kind: str, interleaved: bool, positions: list[tuple[int, int, int]]) -> None:
     """Frequencies 1, 4 and 7 by the row, 2 and 5 by the column, for three of the row and two of the column.
 
@@ -314,7 +313,7 @@ def towers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 @pytest.mark.parametrize("kind", [*ONE_OF_EACH, "pixtral"])
 @given(sizes=some.lists(some.tuples(SIDES, SIDES), min_size=1, max_size=3), cap=some.sampled_from([None, 4, 64]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_images_of_any_size_become_the_rows_of_their_tokens(
     towers: object, kind: str, sizes: list[tuple[int, int]], cap: int | None
 ) -> None:

@@ -95,19 +95,17 @@ def test_no_mode_changes_a_token(
     assert blind.token_ids != plain.token_ids or temperature == 0
 
 
-@pytest.mark.parametrize("kind", ["gemma4", "gemma4_e"])
+@pytest.mark.parametrize(("kind", "temperature"), grid(["gemma4", "gemma4_e"], [0.9, 0.0]))
 def test_an_assistant_changes_no_token(
-    kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
+    kind: str, temperature: float, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
 ) -> None:
     """It reads the model's own keys and values, those of images among them."""
     folder = assistant_folder(tmp_path / "assistant", text={"vocab_size": 96, "sliding_window": 12})
     message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(images))
-    for temperature in (0.0, 0.9):
-        request = asked(message, temperature=temperature, max_tokens=10)
-        plain = answer(ChatSession(models[kind]), request)
-        request = replace(request, draft=settings_of(Mode.DRAFTER))
-        request = replace(request, draft=replace(request.draft, drafter=str(folder)))
-        assert answer(ChatSession(models[kind]), request).token_ids == plain.token_ids
+    request = asked(message, temperature=temperature, max_tokens=10)
+    plain = answer(ChatSession(models[kind]), request)
+    draft = replace(settings_of(Mode.DRAFTER), drafter=str(folder))
+    assert answer(ChatSession(models[kind]), replace(request, draft=draft)).token_ids == plain.token_ids
 
 
 @pytest.mark.parametrize("kind", share(KINDS))
@@ -294,7 +292,9 @@ def ids_of(model: LoadedModel, request: GenerationRequest) -> tuple[int, ...]:
 def test_a_reply_that_is_paused_for_another_image_is_the_same(kind: str, mode: Mode, tmp_path: Path) -> None:
     model = load_model(seeing_folder(tmp_path / "model", kind), "float32")
     request = about(tmp_path, 2, mode)
-    other = replace(about(tmp_path, 1, mode), partition="person", sampling=SamplingParams(temperature=0.9, max_tokens=2))
+    other = replace(
+        about(tmp_path, 1, mode), partition="person", sampling=SamplingParams(temperature=0.9, max_tokens=2)
+    )
     expected = ids_of(model, request)
     between = ids_of(model, other)
     session = ready_session(model, model)
