@@ -67,7 +67,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[ChatImage]:
 
 
 def asked(
-    *messages: ChatMessage, mode: Mode = Mode.OFF, temperature: float = 0.0, max_tokens: int = 5
+    *messages: ChatMessage, mode: Mode = Mode.OFF, temperature: float = 0.0, max_tokens: int = 12
 ) -> GenerationRequest:
     sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens)
     return GenerationRequest(messages, sampling, 7, draft=settings_of(mode))
@@ -152,14 +152,14 @@ def test_another_image_of_the_same_size_is_no_hit(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
 ) -> None:
     session = ChatSession(models[kind], cache_bytes=2**30)
-    first = answer(session, asked(ChatMessage(Role.USER, "what?", images=(images[0],))))
+    first = answer(session, asked(ChatMessage(Role.USER, "what?", images=(images[0],)), max_tokens=2))
     other = replace(images[0], digest="0" * 64)
-    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(other,))))
+    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(other,)), max_tokens=2))
     before = first.statistics.prompt_tokens - 1
     assert again.statistics.cached_prompt_tokens < before / 2
     copied = picture(tmp_path / "other", 40, 24)
     assert copied.digest == images[0].digest
-    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(copied,))))
+    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(copied,)), max_tokens=2))
     kept = before - (len(_encoded(models[kind], HEADER)) - 1) * session.cache.has_state
     assert again.statistics.cached_prompt_tokens == kept, "the same file elsewhere is the same image"
 
@@ -228,8 +228,9 @@ def test_an_image_in_a_result_of_a_tool_is_seen(models: dict[str, LoadedModel], 
     result = ChatMessage(Role.TOOL, "so", tool_call_id="c1", images=(images[0],))
     turns = (ChatMessage(Role.USER, "look."), call)
     model = models["smolvlm"]
-    seen = answer(ChatSession(model), asked(*turns, result)).statistics.prompt_tokens
-    blind = answer(ChatSession(model), asked(*turns, replace(result, images=()))).statistics.prompt_tokens
+    seen = answer(ChatSession(model), asked(*turns, result, max_tokens=1)).statistics.prompt_tokens
+    blind_turns = (*turns, replace(result, images=()))
+    blind = answer(ChatSession(model), asked(*blind_turns, max_tokens=1)).statistics.prompt_tokens
     assert seen - blind >= 16
 
 
