@@ -15,9 +15,10 @@ from rdchat.inference.vision.pixels_child import decoded
 
 def drawn(width: int, height: int) -> npt.NDArray[np.uint8]:
     """Return pixels (height, width, 3) with edges and slopes; `scripts/golden_pixels.py` draws the same."""
-    y, x, channel = np.ogrid[:height, :width, :3]
-    levels: npt.NDArray[np.int64] = (x * x * 7 + y * y * 13 + x * y * 3 + channel * 808) // 8 % 256
-    return levels.astype(np.uint8)
+    # What overflows counts for nothing.
+    y, x = (axis.astype(np.uint16) for axis in np.ogrid[:height, :width])
+    grey: npt.NDArray[np.uint16] = (x * x * 7 + y * y * 13 + x * y * 3) // 8
+    return np.add.outer(grey.astype(np.uint8), np.array([0, 101, 202], np.uint8))
 
 
 def photo(width: int = 37, height: int = 23) -> Image.Image:

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,9 @@ ONE_OF_EACH = ("qwen3_vl", "qwen2_5_vl", "smolvlm", "gemma3", "gemma4", "lfm2_vl
 """One golden model of each tower."""
 
 
+@cache
 def tensors_of(kind: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a checkpoint."""
+    """Return the tensors of a checkpoint; none may change them."""
     return {name: drawn(name, shape) for name, shape in GOLDEN[kind]["shapes"].items()}
 
 

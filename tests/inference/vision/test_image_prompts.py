@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, strategies as some
+from hypothesis import given, settings, strategies as some
 from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
@@ -54,6 +54,7 @@ def counted(parts: list[tuple[int, tuple[int, int]]], behind: int) -> np.ndarray
     return np.array(axes).T
 
 
+@settings(max_examples=40)
 @given(PARTS, some.integers(0, 5), some.data())
 def test_positions_of_any_part_are_those_of_the_whole(
     parts: list[tuple[int, tuple[int, int]]], behind: int, data: some.DataObject
@@ -68,6 +69,7 @@ def test_positions_of_any_part_are_those_of_the_whole(
         assert shift_before(spans, length - 1) == wanted[0, -1] - (length - 1)
 
 
+@settings(max_examples=40)
 @given(some.lists(some.lists(GRIDS, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_tokens_of_images_get_ids_of_their_own(images: list[list[tuple[int, int]]]) -> None:
     layouts = [(f"image {number}", Layout(tuple(grids), (1, 1))) for number, grids in enumerate(images)]

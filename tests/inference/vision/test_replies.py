@@ -86,26 +86,26 @@ def test_no_mode_changes_a_token(
 ) -> None:
     model = models[kind]
     message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(images))
-    plain = answer(ChatSession(model), asked(message, temperature=temperature))
+    plain_request = asked(message, temperature=temperature, max_tokens=10)
+    plain = answer(ChatSession(model), plain_request)
     for mode in (*DRAFTERS, Mode.AUTO):
-        drafted = answer(ready_session(model, model), asked(message, temperature=temperature, mode=mode))
+        drafted = answer(ready_session(model, model), replace(plain_request, draft=settings_of(mode)))
         assert drafted.token_ids == plain.token_ids, mode
-    blind = answer(ChatSession(model), asked(replace(message, images=()), temperature=temperature))
+    blind = answer(ChatSession(model), replace(plain_request, messages=(replace(message, images=()),)))
     assert blind.token_ids != plain.token_ids or temperature == 0
 
 
-@pytest.mark.parametrize("kind", ["gemma4", "gemma4_e"])
+@pytest.mark.parametrize(("kind", "temperature"), grid(["gemma4", "gemma4_e"], [0.9, 0.0]))
 def test_an_assistant_changes_no_token(
-    kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
+    kind: str, temperature: float, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
 ) -> None:
     """It reads the model's own keys and values, those of images among them."""
     folder = assistant_folder(tmp_path / "assistant", text={"vocab_size": 96, "sliding_window": 12})
     message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(images))
-    for temperature in (0.0, 0.9):
-        plain = answer(ChatSession(models[kind]), asked(message, temperature=temperature))
-        request = asked(message, temperature=temperature, mode=Mode.DRAFTER)
-        request = replace(request, draft=replace(request.draft, drafter=str(folder)))
-        assert answer(ChatSession(models[kind]), request).token_ids == plain.token_ids
+    request = asked(message, temperature=temperature, max_tokens=10)
+    plain = answer(ChatSession(models[kind]), request)
+    draft = replace(settings_of(Mode.DRAFTER), drafter=str(folder))
+    assert answer(ChatSession(models[kind]), replace(request, draft=draft)).token_ids == plain.token_ids
 
 
 @pytest.mark.parametrize("kind", share(KINDS))
@@ -152,14 +152,14 @@ def test_another_image_of_the_same_size_is_no_hit(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
 ) -> None:
     session = ChatSession(models[kind], cache_bytes=2**30)
-    first = answer(session, asked(ChatMessage(Role.USER, "what?", images=(images[0],))))
+    first = answer(session, asked(ChatMessage(Role.USER, "what?", images=(images[0],)), max_tokens=2))
     other = replace(images[0], digest="0" * 64)
-    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(other,))))
+    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(other,)), max_tokens=2))
     before = first.statistics.prompt_tokens - 1
     assert again.statistics.cached_prompt_tokens < before / 2
     copied = picture(tmp_path / "other", 40, 24)
     assert copied.digest == images[0].digest
-    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(copied,))))
+    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(copied,)), max_tokens=2))
     kept = before - (len(_encoded(models[kind], HEADER)) - 1) * session.cache.has_state
     assert again.statistics.cached_prompt_tokens == kept, "the same file elsewhere is the same image"
 
@@ -228,8 +228,9 @@ def test_an_image_in_a_result_of_a_tool_is_seen(models: dict[str, LoadedModel], 
     result = ChatMessage(Role.TOOL, "so", tool_call_id="c1", images=(images[0],))
     turns = (ChatMessage(Role.USER, "look."), call)
     model = models["smolvlm"]
-    seen = answer(ChatSession(model), asked(*turns, result)).statistics.prompt_tokens
-    blind = answer(ChatSession(model), asked(*turns, replace(result, images=()))).statistics.prompt_tokens
+    seen = answer(ChatSession(model), asked(*turns, result, max_tokens=1)).statistics.prompt_tokens
+    blind_turns = (*turns, replace(result, images=()))
+    blind = answer(ChatSession(model), asked(*blind_turns, max_tokens=1)).statistics.prompt_tokens
     assert seen - blind >= 16
 
 
@@ -278,7 +279,7 @@ def about(place: Path, images: int, mode: Mode = Mode.OFF, *, keep: bool = False
     seen = tuple(picture(place / str(number), 40 - 8 * number, 24 + 8 * number) for number in range(images))
     chat = place / "chat"
     chat.mkdir(exist_ok=True)
-    request = asked(ChatMessage(Role.USER, "one two " * 8, images=seen), mode=mode, temperature=0.9)
+    request = asked(ChatMessage(Role.USER, "one two " * 8, images=seen), mode=mode, temperature=0.9, max_tokens=10)
     return replace(request, keep=CacheFolder(chat, 2**30) if keep else None)
 
 
@@ -292,7 +293,9 @@ def ids_of(model: LoadedModel, request: GenerationRequest) -> tuple[int, ...]:
 def test_a_reply_that_is_paused_for_another_image_is_the_same(kind: str, mode: Mode, tmp_path: Path) -> None:
     model = load_model(seeing_folder(tmp_path / "model", kind), "float32")
     request = about(tmp_path, 2, mode)
-    other = replace(about(tmp_path, 1, mode), partition="person")
+    other = replace(
+        about(tmp_path, 1, mode), partition="person", sampling=SamplingParams(temperature=0.9, max_tokens=2)
+    )
     expected = ids_of(model, request)
     between = ids_of(model, other)
     session = ready_session(model, model)

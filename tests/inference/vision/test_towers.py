@@ -217,7 +217,7 @@ def test_a_folder_as_it_should_be_fits(tmp_path: Path, kind: str) -> None:
     assert mx.get_peak_memory() - before < 2**16
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(data=some.data(), kind=some.sampled_from(KINDS), harm=some.sampled_from(("missing", "rows", "columns")))
 def test_a_tensor_of_another_shape_is_found_before_the_first_image(
     tmp_path_factory: pytest.TempPathFactory, data: some.DataObject, kind: str, harm: str
@@ -230,7 +230,7 @@ def test_a_tensor_of_another_shape_is_found_before_the_first_image(
     check_images(folder, kind)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(data=some.data(), kind=some.sampled_from(KINDS), value=some.sampled_from((0, 1, 3, 5, 7, 64, 2**40)))
 def test_a_number_that_does_not_fit_is_found_before_the_first_image(
     tmp_path_factory: pytest.TempPathFactory, data: some.DataObject, kind: str, value: int
