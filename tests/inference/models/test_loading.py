@@ -246,7 +246,7 @@ def test_layers_that_the_model_wants_quantised_otherwise_are(expert_model: Path)
 def test_a_model_that_is_loaded_often_leaves_nothing(small_model: Path) -> None:
     """MLX kept the keys of weights that were never computed: some kilobytes a layer, for ever."""
     seen = []
-    for _ in range(4):
+    for _ in range(3):
         for _ in range(5):
             load_model(small_model, "float32")
         gc.collect()
@@ -254,13 +254,20 @@ def test_a_model_that_is_loaded_often_leaves_nothing(small_model: Path) -> None:
     assert min(after - before for before, after in pairwise(seen)) < 10_000, seen
 
 
+_found: list[Capability] = []
+
+
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[Capability]:
-    """The trials that were made."""
+    """The trials that were made; but for the first, of all tests, their result is known."""
     made: list[Capability] = []
 
     def check(*arguments: Any) -> Capability:
-        made.append(check_capability(*arguments))
+        if _found:
+            use_capability(*arguments, _found[0])
+        else:
+            _found.append(check_capability(*arguments))
+        made.append(_found[0])
         return made[-1]
 
     monkeypatch.setattr(loading, "check_capability", check)
