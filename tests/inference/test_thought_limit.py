@@ -58,7 +58,7 @@ def thinker(control: int) -> LoadedModel:
     tokenizer = SmallTokenizer(
         {"j": "<", "q": "</", "z": "think", "x": ">"} | ({"v": "</think>"} if control == 1 else {})
     )
-    prompts = JsonPrompts(tokenizer)  # type: ignore[arg-type]
+    prompts = JsonPrompts(tokenizer)
     prompts.control = {tokenizer.alphabet.index(mark): mark for mark in [[], ["</think>"], ["</", ">"]][control]}
     return replace(shared_llama(), tokenizer=tokenizer, prompts=prompts)  # type: ignore[arg-type]
 
