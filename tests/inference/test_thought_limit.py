@@ -202,9 +202,7 @@ def test_every_mode_writes_what_the_network_does_without_them(name: str) -> None
         assert end.token_ids == expected, mode
 
 
-@pytest.mark.parametrize(
-    ("name", "sampling"), [("llama", FILTERS), ("qwen3_next", {"temperature": 0.9, "top_p": 1.0})]
-)
+@pytest.mark.parametrize(("name", "sampling"), [("llama", FILTERS), ("qwen3_next", {"temperature": 0.9, "top_p": 1.0})])
 def test_a_sampled_reply_has_none_of_them_in_any_mode(name: str, sampling: dict[str, float]) -> None:
     model = shared_family(name)
     request = ask(PROMPT, max_tokens=12, **sampling)

@@ -48,7 +48,7 @@ def ends(folder: Path) -> list[int]:
     return sorted({segment.end for path in files(folder) if (segment := Segment.named(path.name))})
 
 
-@pytest.mark.parametrize(("name", "mode"), share(pairs(MODELS, Mode), one_in=3))
+@pytest.mark.parametrize(("name", "mode"), share(pairs(MODELS, Mode), one_in=4))
 def test_a_second_chat_reads_nothing_of_it_again_after_a_restart(name: str, mode: Mode, chat_folder: Path) -> None:
     model = MODELS[name]()
     chats = chat_folder.parent
