@@ -11,6 +11,7 @@ import llguidance
 from rdchat.inference.api import AnswerShape
 from rdchat.inference.prompts.json_schema import reject_unfit
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import CharacterPrompts, loaded
 from tests.inference.families import CHAINS, TREES, network_of
@@ -77,7 +78,7 @@ class ThinkingTokenizer(JsonTokenizer):
         return super().apply_chat_template(turns, add_generation_prompt, tokenize) + "<think>\n"
 
 
-class JsonPrompts(CharacterPrompts):
+class OwnProcess(TokenizerProcess):
     """Checks shapes and answers in this process."""
 
     def check_shape(self, shape: AnswerShape, waiting: object = None) -> None:
@@ -85,6 +86,14 @@ class JsonPrompts(CharacterPrompts):
 
     def check_answer(self, shape: AnswerShape, answer: str) -> None:
         reject_unfit(answer, shape.unenforced)
+
+
+class JsonPrompts(CharacterPrompts):
+    """Starts no process."""
+
+    def __init__(self, tokenizer: JsonTokenizer) -> None:
+        super().__init__(tokenizer)  # type: ignore[arg-type]
+        self.process = OwnProcess()
 
 
 @cache
@@ -105,7 +114,7 @@ def thinking_model(controls: int) -> LoadedModel:
     """
     spelled = [{"Q": "</think>", "J": "</", "V": "think>"}, {"Q": "</think>"}, {"Q": "</", "V": "think"}][controls]
     tokenizer = ThinkingTokenizer(spelled)
-    prompts = JsonPrompts(tokenizer)  # type: ignore[arg-type]
+    prompts = JsonPrompts(tokenizer)
     marks = [[], ["</think>"], ["</", ">"]][controls]
     prompts.control = {tokenizer.alphabet.index(mark): mark for mark in marks}
     return replace(json_model(), tokenizer=tokenizer, prompts=prompts)  # type: ignore[arg-type]

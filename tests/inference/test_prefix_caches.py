@@ -17,8 +17,9 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_caches import PrefixCaches, usual_limit
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
-from tests.inference.caches_on_disk.kept import PLENTY, next_turn, reply_in, whole
-from tests.inference.fakes import MODELS, ask, positions, shared_family, shared_llama
+from tests.inference import fakes
+from tests.inference.caches_on_disk.kept import MODELS, PLENTY, next_turn, reply_in, whole
+from tests.inference.fakes import ask, positions, shared_family, shared_llama
 from tests.inference.ready_drafters import ready_session
 from tests.inference.threads import load_silently
 
@@ -176,7 +177,7 @@ def test_nobody_gets_the_cache_of_another() -> None:
     assert caches.take_cache([*A, 4], "key 1").tokens == A
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", fakes.MODELS)
 def test_the_least_recently_used_go_first(name: str) -> None:
     model = MODELS[name]()
     size = filled(model, A).nbytes
@@ -205,7 +206,7 @@ def test_one_is_kept_whatever_its_size_and_the_others_make_room_for_one_that_gro
     assert caches.facts.held_bytes == 0
 
 
-@pytest.mark.parametrize(("mode", "name"), grid(list(Mode), list(MODELS), one_in=6))
+@pytest.mark.parametrize(("mode", "name"), grid(list(Mode), list(fakes.MODELS), one_in=6))
 def test_turns_of_two_interleaved_conversations_read_only_what_is_new(mode: Mode, name: str) -> None:
     session = ready_session(MODELS[name](), cache_bytes=PLENTY)
     chats = [ask("a long text about apples", max_tokens=6), ask("something else about pears", max_tokens=6)]
@@ -222,7 +223,7 @@ def test_turns_of_two_interleaved_conversations_read_only_what_is_new(mode: Mode
     assert session.caches.facts.count == 2
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", fakes.MODELS)
 def test_a_request_that_leaves_no_cache_costs_a_chat_nothing(name: str) -> None:
     """As it begins like the chat, it would take the chat's cache, and some models could not go back in it."""
     session = ready_session(MODELS[name](), cache_bytes=PLENTY)

@@ -57,7 +57,7 @@ def test_nothing_is_learnt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         assert end.token_ids == plain(model, request).token_ids
 
 
-@pytest.mark.parametrize("slices", [0, 1, 4, 9])
+@pytest.mark.parametrize("slices", [0, 4, 9])
 def test_a_prompt_ends_it_wherever_it_stands(slices: int, tmp_path: Path) -> None:
     model = tiny_llama(context_length=2048)
     session = ChatSession(model, OwnDrafter(model, tmp_path))

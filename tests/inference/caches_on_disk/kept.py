@@ -1,6 +1,8 @@
 """Chats of small models whose KV caches are kept on disk, each turn in a new session as after a restart."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,16 +19,26 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel, PrefillPace
 from tests.inference import fakes as models
 from tests.inference.fakes import ask, reply_end, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
 
-MODELS = models.MODELS | {
-    "a window longer than the chat": lambda: shared_llama(sliding_window=400),
-    "chunks": lambda: shared_family("llama4"),
-    "bfloat16": lambda: shared_family("gemma3", "bfloat16"),
+
+def quick(make: Callable[[], LoadedModel]) -> LoadedModel:
+    """Return a model that reads a prompt in few calls."""
+    return replace(make(), pace=PrefillPace(64, 64, 64))
+
+
+MODELS = {
+    name: partial(quick, make)
+    for name, make in (
+        *models.MODELS.items(),
+        ("a window longer than the chat", partial(shared_llama, sliding_window=400)),
+        ("chunks", partial(shared_family, "llama4")),
+        ("bfloat16", partial(shared_family, "gemma3", "bfloat16")),
+    )
 }
 PLENTY = 2**30
 TEXT = "a long text about apples and pears and what else grows on trees in the garden of a house"
@@ -66,7 +78,7 @@ def whole(model: LoadedModel, request: GenerationRequest) -> GenerationRequest:
 
 def reply(model: LoadedModel, request: GenerationRequest, mode: Mode = Mode.OFF) -> ReplyEnd:
     """Return a reply of a new session, which keeps all of its cache, and check it against plain decoding."""
-    session = ready_session(model)
+    session = ChatSession(model) if mode in {Mode.OFF, Mode.LOOKUP} else ready_session(model)
     end = reply_in(session, request, mode)
     session.disk.finish_writing(60)
     return end

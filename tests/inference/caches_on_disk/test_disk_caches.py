@@ -3,7 +3,9 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from _pytest.logging import LogCaptureFixture
@@ -32,7 +34,6 @@ from tests.inference.caches_on_disk.kept import (
     reply_in,
     whole,
 )
-from tests.inference.fakes import shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.threads import load_silently, on_a_thread
 
@@ -57,12 +58,32 @@ def test_a_chat_goes_on_after_each_restart(name: str, mode: Mode, temperature: f
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files(chat_folder))
 
 
-def kept_chat(name: str, folder: Path) -> tuple[LoadedModel, GenerationRequest, GenerationRequest]:
+type KeptChat = tuple[LoadedModel, GenerationRequest, GenerationRequest]
+
+
+def keep_chat(name: str, folder: Path) -> KeptChat:
     """Keep a chat of two turns; return its model, the second turn and the one after it."""
     model = MODELS[name]()
     first = whole(model, kept_request(folder))
     second = whole(model, next_turn(first, reply(model, first)))
     return model, second, next_turn(second, reply(model, second))
+
+
+@cache
+def _chat_and_files(name: str) -> tuple[KeptChat, dict[Path, bytes]]:
+    with TemporaryDirectory() as folder:
+        chat = keep_chat(name, Path(folder))
+        return chat, {path.relative_to(folder): path.read_bytes() for path in files(Path(folder))}
+
+
+def kept_chat(name: str, folder: Path) -> KeptChat:
+    """Return what `keep_chat` does, with copies of its files, which are made once."""
+    (model, *turns), written = _chat_and_files(name)
+    for path, data in written.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(data)
+    second, third = (replace(turn, keep=CacheFolder(folder, PLENTY)) for turn in turns)
+    return model, second, third
 
 
 KINDS = ("llama", "a sliding window", "recurrent state")
@@ -103,7 +124,7 @@ def test_a_cache_in_memory_is_completed_from_disk(chat_folder: Path) -> None:
 def test_nothing_is_kept_of_other_requests_and_of_short_ones(
     chat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = shared_llama()
+    model = MODELS["llama"]()
     reply(model, replace(kept_request(chat_folder), keep=None))
     monkeypatch.setattr(disk_caches, "_MIN_TOKENS", 1000)
     reply(model, kept_request(chat_folder))
@@ -111,7 +132,7 @@ def test_nothing_is_kept_of_other_requests_and_of_short_ones(
 
 
 def test_it_is_written_in_slices_while_the_engine_is_idle(chat_folder: Path) -> None:
-    session = ChatSession(shared_llama(), cache_bytes=PLENTY)
+    session = ChatSession(MODELS["llama"](), cache_bytes=PLENTY)
     request = whole(session.model, kept_request(chat_folder))
     end = reply_in(session, request)
     assert files(chat_folder) == []
@@ -124,46 +145,41 @@ def test_it_is_written_in_slices_while_the_engine_is_idle(chat_folder: Path) -> 
     assert len(files(chat_folder)) == written, "the other reply has another cache"
 
 
-def rest(engine: LocalEngine, _: Path) -> None:
-    engine.rest()
-    while engine.idle():
-        pass
-
-
-def hide(engine: LocalEngine, _: Path) -> None:
-    while engine.idle(hidden=True):
-        pass
-
-
-def sleep(engine: LocalEngine, _: Path) -> None:
-    engine.sleep()
-
-
-def load_again(engine: LocalEngine, model: Path) -> None:
-    load_silently(engine, model)
-
-
-@pytest.mark.parametrize("act", [rest, hide, sleep, load_again])
 def test_it_is_written_whatever_comes_after_the_reply(
-    small_model: Path, chat_folder: Path, act: Callable[[LocalEngine, Path], None], monkeypatch: pytest.MonkeyPatch
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_engine, "_FINISH_S", 60.0)
 
-    def work() -> int:
+    def rest(engine: LocalEngine) -> None:
+        engine.rest()
+        while engine.idle():
+            pass
+
+    def hide(engine: LocalEngine) -> None:
+        while engine.idle(hidden=True):
+            pass
+
+    def load_again(engine: LocalEngine) -> None:
+        load_silently(engine, small_model)
+
+    def work() -> dict[str, int]:
         engine = LocalEngine()
         load_silently(engine, small_model)
-        for _ in engine.generate(kept_request(chat_folder)):
-            pass
-        act(engine, small_model)
-        written = len(files(chat_folder))
+        written = {}
+        for act in (rest, hide, load_again, LocalEngine.sleep):
+            chat = tmp_path / "chats" / act.__name__
+            chat.mkdir(parents=True)
+            list(engine.generate(kept_request(chat)))
+            act(engine)
+            written[act.__name__] = len(files(chat))
         engine.close()
         return written
 
-    assert on_a_thread(work) > 0
+    assert all(on_a_thread(work).values())
 
 
 def test_a_cache_that_another_reply_takes_is_not_written_into_the_first_one_s_folder(chat_folder: Path) -> None:
-    session = ChatSession(shared_llama(), cache_bytes=PLENTY)
+    session = ChatSession(MODELS["llama"](), cache_bytes=PLENTY)
     reply_in(session, kept_request(chat_folder))
     reply_in(session, replace(kept_request(chat_folder, TEXT + " and that is another chat"), keep=None))
     assert not session.disk.write_next()
@@ -172,7 +188,7 @@ def test_a_cache_that_another_reply_takes_is_not_written_into_the_first_one_s_fo
 
 
 def test_nothing_of_an_earlier_reply_is_written_once_its_chat_goes_on_with_another_cache(chat_folder: Path) -> None:
-    session = ChatSession(shared_llama(), cache_bytes=PLENTY)
+    session = ChatSession(MODELS["llama"](), cache_bytes=PLENTY)
     reply_in(session, kept_request(chat_folder))
     reply_in(session, kept_request(chat_folder, "something else and long enough to be written to the disk"))
     session.disk.finish_writing(60)
@@ -183,7 +199,7 @@ def test_nothing_of_an_earlier_reply_is_written_once_its_chat_goes_on_with_anoth
 @pytest.mark.parametrize("name", KINDS)
 def test_states_are_limited_in_number(name: str, chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_caches, "_ENDS", 2)
-    model, _, third = kept_chat(name, chat_folder)
+    model, _, third = keep_chat(name, chat_folder)
     states = [path for path in files(chat_folder) if path.name.endswith("end")]
     assert len(states) == 2
     assert reply(model, third).statistics.disk_prompt_tokens > len(TEXT)
@@ -248,7 +264,7 @@ def test_weights_that_are_replaced_while_the_model_is_loaded_have_other_caches(
     weights = tmp_path / "model" / "model.safetensors"
     weights.parent.mkdir()
     weights.write_bytes(bytes(4 * 2**20))
-    loaded = shared_llama()
+    loaded = MODELS["llama"]()
     model = replace(loaded, info=replace(loaded.info, path=weights.parent))
     session = ChatSession(model)
     data = bytearray(weights.read_bytes())
@@ -271,7 +287,7 @@ def test_other_files_in_the_folder_are_left_out(chat_folder: Path) -> None:
 
 
 def test_a_folder_that_is_removed_meanwhile_gets_nothing_more(chat_folder: Path, caplog: LogCaptureFixture) -> None:
-    session = ChatSession(shared_llama())
+    session = ChatSession(MODELS["llama"]())
     reply_in(session, kept_request(chat_folder))
     session.disk.write_next()
     remove_folder(chat_folder)
@@ -282,7 +298,7 @@ def test_a_folder_that_is_removed_meanwhile_gets_nothing_more(chat_folder: Path,
 
 @pytest.mark.parametrize("kind", ["full", "read-only"])
 def test_a_disk_in_trouble_changes_no_reply(kind: str, tmp_path: Path, caplog: LogCaptureFixture) -> None:
-    model = shared_llama()
+    model = MODELS["llama"]()
     with small_disk(tmp_path) as disk:
         folder = tmp_path / "chats" / "chat"
         folder.mkdir(parents=True)
@@ -301,7 +317,7 @@ def test_a_disk_in_trouble_changes_no_reply(kind: str, tmp_path: Path, caplog: L
 
 
 def test_the_oldest_files_make_room_and_one_chat_alone_stays_within_the_limit(tmp_path: Path) -> None:
-    model = shared_llama()
+    model = MODELS["llama"]()
     sizes = []
     folders = [tmp_path / "chats" / name for name in "abc"]
     for number, folder in enumerate(folders):
@@ -321,7 +337,7 @@ def test_the_oldest_files_make_room_and_one_chat_alone_stays_within_the_limit(tm
 
 
 def test_two_sessions_share_a_folder(chat_folder: Path) -> None:
-    model = shared_llama()
+    model = MODELS["llama"]()
     request = whole(model, kept_request(chat_folder))
     one = ChatSession(model)
     two = ChatSession(model)
@@ -353,7 +369,7 @@ def test_a_model_with_caches_of_another_type_keeps_none(
     def refuse(_cache: object) -> None:
         raise UnsupportedCacheError("its cache type is new")
 
-    model = shared_llama()
+    model = MODELS["llama"]()
     request = kept_request(chat_folder)
     plain(model, replace(request, keep=None))
     monkeypatch.setattr(kv_cache, "round_cache", refuse)

@@ -5,7 +5,8 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,7 +39,7 @@ from rdchat.inference.api import (
 from rdchat.inference.rank_processes import processes
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.processes import RankProcesses
-from rdchat.inference.rank_processes.ranks_engine import RanksEngine
+from rdchat.inference.rank_processes.ranks_engine import RanksEngine, read
 from tests.hub.downloads.downloading import small_files
 from tests.inference.threads import load_silently
 from tests.processes import python_process
@@ -49,6 +50,7 @@ ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60.0
 SHORT_S = 30.0
 NAMES = ("localhost", "b.test", "c.test")
+THIS = Host("localhost", ("127.0.0.1",))
 HOSTS = tuple(Host(name, ("127.0.0.1",)) for name in NAMES[1:])
 ADDRESS = ranked_address(NAMES, "model")
 PAIR = ranked_address(NAMES[:2], "model")
@@ -81,9 +83,11 @@ def ssh(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def engine(ssh):
-    """One for all tests that leave it as it was."""
+    """One for all tests that leave it as it was; what its ranks noted is in `ssh() / "notes"`."""
     engine = RanksEngine(lambda: HOSTS)
-    engine.load(ADDRESS, Dtype.FLOAT16, lambda _progress: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCRIPTED_LOG", str(ssh() / "notes"))
+        engine.load(ADDRESS, Dtype.FLOAT16, lambda _progress: None)
     yield engine
     engine.close()
 
@@ -115,12 +119,9 @@ def ranks_here():
     return found
 
 
-@pytest.fixture
-def notes(make, tmp_path, monkeypatch):
-    """Returns what the ranks noted; see `scripted_rank.note`."""
-    log = tmp_path / "notes"
-    monkeypatch.setenv("SCRIPTED_LOG", str(log))
-    return lambda: log.read_text().splitlines()
+def notes_in(folder):
+    """Return what the ranks noted; see `scripted_rank.note`."""
+    return (folder / "notes").read_text().splitlines()
 
 
 def asking(text, max_tokens=20, **options):
@@ -237,89 +238,71 @@ def test_another_thread_may_end_the_ranks_at_any_moment(monkeypatch):
         assert method(engine)
 
 
-def test_a_load_says_how_far_it_is_and_sleeping_ends_the_processes(make):
+def test_a_load_says_how_far_it_is_and_sleeping_unloads_the_model_and_ends_the_processes(make, tmp_path, monkeypatch):
+    """macOS may keep the wired memory of a process that only ends."""
+    monkeypatch.setenv("SCRIPTED_LOG", str(tmp_path / "notes"))
     engine = make()
     told = []
-    info = engine.load(ranked_address(NAMES[:1], None), Dtype.FLOAT16, told.append)
+    info = engine.load(ranked_address(NAMES[:2], None), Dtype.FLOAT16, told.append)
     assert (info.name, info.dtype, info.path) == ("default", "float16", Path("/scripted"))
     assert told == [LoadProgress("Starting", None), LoadProgress("Reading", 0.5)]
     before = pids(engine)
     engine.sleep()
     assert not any(psutil.pid_exists(pid) for pid in before)
+    assert notes_in(tmp_path).count("b.test is unloaded") == 1
     assert texts(engine.generate(asking("again", 2))) == "again again "
+    engine.rest()
     assert engine.unload() == engine.unload() == 0
+    assert notes_in(tmp_path).count("b.test is unloaded") == 2
 
 
-def test_a_resting_rank_waits_for_its_parent(make, notes):
+def test_a_resting_rank_waits_for_its_parent(engine, ssh):
     """MLX waits for a message by looking for it all the time. Counting tokens does not end the rest, a reply does."""
-    engine = make()
-    load_silently(engine, PAIR)
-    for rests in range(1, 4):
+
+    def count(what):
+        return notes_in(ssh()).count(f"b.test {what}")
+
+    before = count("rests")
+    for rests in range(before + 1, before + 4):
         engine.rest()
-        while notes().count("b.test rests") < rests:
+        while count("rests") < rests:
             time.sleep(0.02)
         assert engine.count_tokens([ChatMessage(Role.USER, "one two")]) == 2
-        assert notes().count("b.test goes on") == rests - 1
+        assert count("goes on") == rests - 1
         assert texts(engine.generate(asking("again", 2))) == "again again "
-        assert notes().count("b.test goes on") == rests
+        assert count("goes on") == rests
 
 
-def test_ranks_unload_the_model_before_they_end(make, notes):
-    """macOS may keep the wired memory of a process that only ends."""
-    engine = make()
-    for rests in (False, True):
-        load_silently(engine, PAIR)
-        if rests:
-            engine.rest()
-        engine.sleep()
-    assert notes().count("b.test is unloaded") == 2
-
-
-def test_a_rank_that_hangs_is_not_waited_for_at_the_end(make):
-    engine = make()
-    load_silently(engine, PAIR)
-    before = [psutil.Process(pid) for pid in pids(engine)]
-    before[0].suspend()
-    engine.close()
-    assert not any(process.is_running() for process in before)
-
-
-def test_ranks_keep_their_macs_awake(make, notes):
+def test_ranks_keep_their_macs_awake(engine, ssh):
     """The other one from the join to the end, this one while it works: a session of ssh does not."""
-    engine = make()
-    load_silently(engine, PAIR)
-    there = [note for note in notes() if note in {"b.test stays awake", "b.test may sleep"}]
+    there = [note for note in notes_in(ssh()) if note in {"b.test stays awake", "b.test may sleep"}]
     assert there == ["b.test stays awake", "b.test may sleep"] * (len(there) // 2) + ["b.test stays awake"]
     reply = engine.generate(asking("word", ENDLESS))
     next(reply)
-    assert [note for note in notes() if note.startswith("here")][-1] == "here stays awake"
+    assert [note for note in notes_in(ssh()) if note.startswith("here")][-1] == "here stays awake"
     reply.close()
 
 
-def test_a_mac_fetches_the_model_that_it_lacks(make, hub):
+def test_a_mac_fetches_the_model_that_it_lacks_unless_it_cannot_have_it(make, hub):
     hub.add("org/absent", small_files())
-    engine = make()
-    stages = []
-    engine.load(ranked_address(NAMES[:2], "org/absent"), Dtype.AUTO, lambda progress: stages.append(progress.stage))
-    assert {"Downloading org/absent"} < set(stages)
+    with closing(RankProcesses((THIS, HOSTS[0]))) as ranks:
+        ranks.hello()
+        stages = []
+
+        def fetch(model):
+            ranks.fetch(model, partial(read, LoadProgress), lambda progress: stages.append(progress.stage))
+
+        with pytest.raises(RanksError, match="It cannot be split over 2 Macs"):
+            fetch("odd/absent")
+        assert hub.requests == []
+        for model, hint in (("/models/absent", "Copy it there."), ("org/absent-too", "Check the name")):
+            with pytest.raises(RdchatError, match=r"^On b\.test: ") as caught:
+                fetch(model)
+            assert model in caught.value.message
+            assert hint in str(caught.value.hint)
+        fetch("org/absent")
+    assert "Downloading org/absent" in stages
     assert snapshot_of("org/absent") is not None
-
-
-@pytest.mark.parametrize(("model", "hint"), [("/models/absent", "Copy it there."), ("org/absent", "Check the name")])
-def test_a_model_that_a_mac_cannot_fetch_is_refused(make, hub, model, hint):
-    engine = make()
-    with pytest.raises(RdchatError, match=r"^On b\.test: ") as caught:
-        load_silently(engine, ranked_address(NAMES[:2], model))
-    assert model in caught.value.message
-    assert hint in str(caught.value.hint)
-    assert engine._ranks is None
-
-
-def test_a_model_that_cannot_be_split_is_not_fetched(make, hub):
-    engine = make()
-    with pytest.raises(RanksError, match="It cannot be split over 2 Macs"):
-        load_silently(engine, ranked_address(NAMES[:2], "odd/absent"))
-    assert hub.requests == []
 
 
 KILL = signal.SIGKILL
@@ -330,7 +313,10 @@ FAULTS = [pytest.param(rank, fault, marks=() if (rank, fault) == (1, KILL) else 
 
 @pytest.mark.parametrize(("rank", "fault"), FAULTS)
 def test_a_rank_that_is_killed_or_hangs_ends_the_reply(make, rank, fault):
-    """The message names its Mac, what was written is kept, no process stays, and the next reply starts them again."""
+    """The message names its Mac, what was written is kept, no process stays, and the next reply starts them again.
+
+    At the end none is waited for that hangs.
+    """
     engine = make(SHORT_S if fault is STOP else DEADLINE_S)
     load_silently(engine, PAIR)
     reply = engine.generate(asking("word", ENDLESS))
@@ -349,6 +335,10 @@ def test_a_rank_that_is_killed_or_hangs_ends_the_reply(make, rank, fault):
     reply.close()
     assert not engine.idle()
     assert texts(engine.generate(asking("again", 2))) == "again again "
+    before = [psutil.Process(pid) for pid in pids(engine)]
+    before[0].suspend()
+    engine.close()
+    assert not any(process.is_running() for process in before)
 
 
 @pytest.mark.slow
@@ -374,7 +364,7 @@ SSH_FAULTS = {
 def test_what_is_wrong_with_ssh_is_said(make, ssh, name):
     command, message = SSH_FAULTS[name]
     ssh(command)
-    ranks = RankProcesses((Host("localhost", ("127.0.0.1",)), HOSTS[0])[name != "other version" :])
+    ranks = RankProcesses((THIS, HOSTS[0])[name != "other version" :])
     with pytest.raises(RdchatError, match=message) as caught:
         ranks.hello()
     assert caught.value.hint
@@ -413,14 +403,15 @@ PARENT = f"""
 import sys
 from rdchat import host
 from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine
-from tests.inference.rank_processes.test_ranks_engine import HOSTS, asking, pids
 host.child_command = lambda _name: {COMMAND!r}
-engine = RanksEngine(lambda: HOSTS)
+engine = RanksEngine(lambda: [Host("b.test", ("127.0.0.1",))])
 engine.load({PAIR!r}, Dtype.AUTO, lambda _progress: None)
-reply = engine.generate(asking("word", 10**6))
+reply = engine.generate(GenerationRequest((ChatMessage(Role.USER, "word"),), SamplingParams(max_tokens=10**6)))
 next(reply)
-print(*pids(engine), flush=True)
+print(*(child.pid for child in engine._ranks._children), flush=True)
 list(reply)
 """
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from random import Random
 
@@ -21,7 +22,7 @@ from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import receive
 from rdchat.work import child_process
-from rdchat.work.served import MAX_BYTES, packed, read_message
+from rdchat.work.served import MAX_BYTES, FrameError, packed, read_message
 from tests.grids import share
 from tests.inference.sharding.programs import StandIn
 
@@ -154,12 +155,17 @@ def rank_alone() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-TOO_LONG = (MAX_BYTES + 1).to_bytes(4, "big")
+@pytest.mark.parametrize("written", [
+    b"GET / HTTP/1.1\r\n\r\n", (MAX_BYTES + 1).to_bytes(4, "big"), b"\0\0\0\5[1,2]", b"\0\0\0\4null",
+    b"\0\0\0\5" + b"[[[[[",
+], ids=repr)  # fmt: skip
+def test_garbage_is_no_message(written: bytes) -> None:
+    with pytest.raises(FrameError):
+        read_message(BytesIO(written))
 
 
 @pytest.mark.parametrize("written", [
-    b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 2**20, TOO_LONG, b"\0\0\0\5[1,2]", b"\0\0\0\4null", packed({}),
-    packed({"id": []}), packed({"cancel": {}}), b"\0\0\0\5" + b"[[[[[",
+    b"\xff" * 2**20, packed({}), packed({"id": []}), packed({"cancel": {}}),
 ], ids=lambda written: repr(written[:20]))  # fmt: skip
 def test_a_rank_ends_at_garbage_in_its_pipe(rank_alone: subprocess.Popen[bytes], written: bytes) -> None:
     assert rank_alone.stdin is not None
@@ -169,14 +175,9 @@ def test_a_rank_ends_at_garbage_in_its_pipe(rank_alone: subprocess.Popen[bytes],
     assert rank_alone.wait(DEADLINE_S) == 1
 
 
-def test_a_rank_ends_at_half_a_message(rank_alone: subprocess.Popen[bytes]) -> None:
-    assert rank_alone.stdin is not None
-    rank_alone.stdin.write(packed({"id": 1, "do": "ping", "arguments": {}})[:-3])
-    rank_alone.stdin.close()
-    assert rank_alone.wait(DEADLINE_S) == 0
-
-
-def test_calls_in_the_wrong_order_are_answered_by_errors(rank_alone: subprocess.Popen[bytes]) -> None:
+def test_calls_in_the_wrong_order_are_answered_by_errors_and_half_a_message_is_the_end(
+    rank_alone: subprocess.Popen[bytes],
+) -> None:
     assert rank_alone.stdin is not None
     assert rank_alone.stdout is not None
     calls = ["idle", "generate", "go", "__init__", "unload", "nothing", "measure", "ping"]
@@ -189,6 +190,9 @@ def test_calls_in_the_wrong_order_are_answered_by_errors(rank_alone: subprocess.
         assert message["id"] == number
         answers[call] = "error" not in message
     assert [call for call, is_fine in answers.items() if is_fine] == ["go", "ping"]
+    rank_alone.stdin.write(packed({"id": 1, "do": "ping", "arguments": {}})[:-3])
+    rank_alone.stdin.close()
+    assert rank_alone.wait(DEADLINE_S) == 0
 
 
 @pytest.fixture
@@ -225,7 +229,7 @@ def test_a_program_that_is_not_ssh(
     script, problem = SSH[kind]
     fake_ssh(script)
     if "does not answer" in problem:
-        monkeypatch.setattr(child_process, "_START_S", 1.0)
+        monkeypatch.setattr(child_process, "_START_S", 1.0 if script == LEAVES_ANOTHER else 0.3)
     with closing(RankProcesses((Host("b.test", ("127.0.0.1",)),))) as ranks:
         with pytest.raises(ModelError, match=problem) as caught:
             ranks.hello()
