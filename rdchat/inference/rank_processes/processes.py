@@ -83,8 +83,9 @@ class RankProcesses:
         self._failed = threading.Event()
         # Set when the processes are to end, for whatever reason: what then happens to a rank is no fault.
         self._closed = threading.Event()
-        # All ranks but rank 0.
+        # All ranks but rank 0, and an entry for each that follows it no more.
         self._others = range(1, len(hosts))
+        self._ends: queue.SimpleQueue[int] = queue.SimpleQueue()
         # Whether rank 0 has an engine.
         self._joined = False
         # Whether all ranks rest: from `rest_ranks` on, until `ask_rank` has a call for which they are needed.
@@ -136,7 +137,7 @@ class RankProcesses:
         """Have rank 0 make its engine, and the others follow it: their request has no answer until they end."""
         for rank in self._others:
             sent = {"rank": rank, **arguments}
-            on_end = partial(self._note_fault, rank)
+            on_end = partial(self._note_end, rank)
             self._children[rank].submit("join", sent, on_end=on_end)
         self.result_of(self.ask_rank("join", {"rank": 0, **arguments}))
         self._joined = True
@@ -208,13 +209,14 @@ class RankProcesses:
         return self.error or self._named(rank, error)
 
     def unload_ranks(self) -> None:
-        """Have all ranks free the model, for two seconds at most, and end them."""
+        """Have all ranks free the model, and end them, at the latest when none has answered for two seconds."""
         if self._joined and not self._closed.is_set():
             # From now on, a rank that ends is not at fault.
             self._closed.set()
-            # Its one answer is the `End`.
             with suppress(queue.Empty):
-                self.ask_rank("close", {}).get(timeout=_UNLOAD_S)
+                # Its one answer is the `End`.
+                for ends in (self.ask_rank("close", {}), *[self._ends for _ in self._others]):
+                    ends.get(timeout=_UNLOAD_S)
         self.close()
 
     def close(self) -> None:
@@ -233,6 +235,11 @@ class RankProcesses:
         """Send a rank something that its reading thread answers at once, also while MLX waits for another rank."""
         limits = Limits(DEADLINE_S / _PING_SHARE)
         return self._children[rank].submit(what, {}, limits, on_end=partial(self._note_fault, rank))
+
+    def _note_end(self, rank: int, outcome: Any) -> None:
+        """Take note that a rank follows rank 0 no more."""
+        self._note_fault(rank, outcome)
+        self._ends.put(rank)
 
     def _note_fault(self, rank: int, outcome: Any) -> None:
         """Take note of a rank's error; after the first one, all ranks are ended. A result is no fault."""

@@ -73,6 +73,7 @@ def _connection(end: tuple[str, int]) -> socket.socket:
 def follow(ring: list[socket.socket], _model: str | None, rest: Callable[[], object]) -> None:
     while data := ring[0].recv(1):
         if data == END:
+            time.sleep(10 * TOKEN_S)  # to unload takes a while
             note("is unloaded")
             return
         if data == REST:
