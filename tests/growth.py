@@ -9,7 +9,7 @@ from collections.abc import Callable
 # is as large as what is looked for.
 LONGER = 4
 MOST = 2.5**2
-# A text grows until it takes this long; smaller times and sizes say nothing.
+# Smaller times and sizes say nothing; a text grows until it takes half the time.
 _ENOUGH_S = 0.03
 _ENOUGH_BYTES = 1 << 20
 # A reader that tries a bounded number of times grows faster until it reaches its bound: below this time it is read on.
@@ -17,7 +17,6 @@ _BOUNDED_S = 1.0
 _SMALLEST = 1_000
 _LARGEST = 400_000
 # The more tries, the surer one of them is free of what other programs do to memory and processor.
-_LEAST_TRIES = 2
 _MOST_TRIES = 24
 
 Text = Callable[[int], str]
@@ -135,7 +134,7 @@ def assert_grows_no_faster(read: Callable[[str], object], text: Text, longest: i
 
 def _compare(read: Callable[[str], object], text: Text, longest: int) -> None:
     length = _SMALLEST
-    while length * 2 * LONGER <= longest and _seconds(read, text(length)) < _ENOUGH_S:
+    while length * 2 * LONGER <= longest and _seconds(read, text(length)) < _ENOUGH_S / 2:
         length *= 2
     fastest = _fastest(read, text, length)
     while _is_faster(fastest) and length * 2 * LONGER <= longest and fastest[1] < _BOUNDED_S:
@@ -143,20 +142,23 @@ def _compare(read: Callable[[str], object], text: Text, longest: int) -> None:
         fastest = _fastest(read, text, length)
     if _is_faster(fastest):
         raise AssertionError(f"{length} characters took {fastest[0]:.3f} s, {LONGER} times as many {fastest[1]:.3f} s")
-    short = text(length)
-    long = text(length * LONGER)
-    taken = [_bytes(read, short), _bytes(read, long)]
+    # Sizes have no noise, and take four times the time: texts of half the length say as much.
+    length //= 2
+    taken = [_bytes(read, text(length)), _bytes(read, text(length * LONGER))]
     if taken[1] >= max(_ENOUGH_BYTES, MOST * taken[0]):
         raise AssertionError(f"{length} characters took {taken[0]:,} bytes, {LONGER} times as many {taken[1]:,} bytes")
 
 
 def _fastest(read: Callable[[str], object], text: Text, length: int) -> list[float]:
-    """Return the least seconds of several tries with a text, and with one of four times its length."""
+    """Return the least seconds of several tries with a text, and with one of four times its length.
+
+    The short text is tried twice at first: its time alone, if it is too long, hides growth.
+    """
     short = text(length)
     long = text(length * LONGER)
-    fastest = [_seconds(read, short), _seconds(read, long)]
-    for tries in range(_MOST_TRIES):
-        if tries >= _LEAST_TRIES and not _is_faster(fastest):
+    fastest = [min(_seconds(read, short), _seconds(read, short)), _seconds(read, long)]
+    for _ in range(_MOST_TRIES):
+        if not _is_faster(fastest):
             break
         fastest = [min(fastest[0], _seconds(read, short)), min(fastest[1], _seconds(read, long))]
     return fastest

@@ -14,9 +14,9 @@ def test_one_pass_grows_with_the_text(shape: str) -> None:
 
 
 def test_a_pattern_that_goes_back_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "_MOST_TRIES", 3)
+    monkeypatch.setattr(growth, "_MOST_TRIES", 1)
     with pytest.raises(AssertionError, match=r"characters took .* s, 4 times as many"):
-        assert_grows_no_faster(re.compile(r"\s+x").search, repeated(" "), longest=16_000)
+        assert_grows_no_faster(re.compile(r"\s+x").search, repeated(" "), longest=8_000)
 
 
 def test_a_reader_that_tries_a_bounded_number_of_times_passes() -> None:
@@ -30,4 +30,4 @@ def test_a_reader_that_tries_a_bounded_number_of_times_passes() -> None:
 
 def test_memory_that_grows_faster_is_seen() -> None:
     with pytest.raises(AssertionError, match=r"bytes, 4 times as many"):
-        assert_grows_no_faster(lambda text: bytes((len(text) // 50) ** 2), repeated("a"), longest=200_000)
+        assert_grows_no_faster(lambda text: bytes((len(text) // 40) ** 2), repeated("a"), longest=200_000)

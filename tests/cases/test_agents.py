@@ -30,13 +30,13 @@ INTERFACES: dict[str, Any] = {
     "/v1/responses": Responses,
 }
 # Tokens of a first prompt that are read again: the end of a prompt that asks for no thought, and aider's last message,
-# which has a reminder only while it is the last.
-READ_AGAIN = {"aider": 28}
-END_OF_THOUGHT = 5
+# which has a reminder only while it is the last. They are tokens of a small vocabulary.
+READ_AGAIN = {"aider": 33}
+END_OF_THOUGHT = 7
 # These write a call without its arguments, so they get it as text, and neighbours of one role joined: a few lines are
 # read again.
 NO_ARGUMENTS = {"templates/reads-properties.jinja", "templates/writes-types.jinja"}
-JOINED = 50
+JOINED = 54
 # Mistral's kind of template has the tools behind the last question alone, so they move.
 MOVES_TOOLS = "templates/answers-every-call.jinja"
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from html.parser import HTMLParser
 from itertools import count, islice
 from pathlib import Path
@@ -74,6 +75,8 @@ _EXAMPLES = Path(__file__).parent / "data" / "markdown-examples.jsonl.xz"
 # The HTML of these has other letters: a script holds the tags of a list; footnotes are numbered, and stand at the end.
 _OF_MARKDOWN = {"cmark regression 14", "cmark-gfm extensions 23"}
 _TOOL = sys.monitoring.PROFILER_ID
+# One for all texts, as a window has it: to make one takes as long as to read an example.
+_parser = cache(MarkdownParser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,7 @@ def missing(wanted: str, shown: str) -> str:
 
 def all_blocks(text: str) -> list[Block]:
     """Return the blocks of a text."""
-    return blocks_of(text, MarkdownParser())
+    return blocks_of(text, _parser())
 
 
 def shown(blocks: Iterable[Block]) -> str:
@@ -251,7 +254,7 @@ def read(text: str, piece: int | None = None) -> tuple[list[Block], list[int]]:
         text: The whole text.
         piece: How many characters come at once, as in a reply; None for all.
     """
-    stream = BlockStream(MarkdownParser())
+    stream = BlockStream(_parser())
     blocks = list[Block]()
     steps = list[int]()
     safe = safe_text(text)

@@ -196,7 +196,7 @@ def files_of(images: Sequence[bytes]) -> list[tuple[AttachedFile, str]]:
     return [image_file(data, f"photo {number}.png", "A note.", 3, 2) for number, data in enumerate(images)]
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(IMAGES)
 def test_copies_undone_deletions_exports_and_backups_keep_the_bytes(images: list[bytes]) -> None:
     with TemporaryDirectory() as name:

@@ -143,7 +143,7 @@ def test_of_a_title_of_megabytes_the_beginning_is_shown(
 ) -> None:
     """Laying it out held the window for four seconds."""
     chat_id = make_chat({1: None})
-    change_by_hand(database, "UPDATE conversations SET title = hex(zeroblob(5000000))")
+    change_by_hand(database, "UPDATE conversations SET title = hex(zeroblob(1000000))")
     assert open_store().conversation(chat_id).title == "0" * 1000
 
 

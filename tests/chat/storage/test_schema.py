@@ -17,6 +17,11 @@ NEXT = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NU
 BROKEN = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER; SELECT no_such_function()")
 
 
+@pytest.fixture(autouse=True)
+def quick_stores() -> None:
+    """Make stores step by step, as the app does."""
+
+
 def test_an_empty_database_gets_every_version_in_turn() -> None:
     with closing(sqlite3.connect(":memory:", autocommit=True)) as connection:
         for newest in range(len(NEXT) + 1):

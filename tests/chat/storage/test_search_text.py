@@ -77,7 +77,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConversationStor
     opened.close()
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(pieces=some.lists(PIECES, max_size=6), text_form=some.sampled_from(("", *FORMS)), form=some.sampled_from(FORMS))
 @example(["使用", "API", "接口"], "", "NFC")
 @example(["회의록"], "", "NFD")

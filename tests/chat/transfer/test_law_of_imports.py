@@ -2,6 +2,7 @@
 
 import base64
 import json
+import marshal
 from collections import Counter
 from itertools import cycle, product
 from typing import Any
@@ -103,7 +104,7 @@ def at(value: Any, path: Path) -> Any:
 
 def changed(chat: Any, path: Path, *values: Any) -> Any:
     """Return a copy with another value at a path, or without that value."""
-    result = json.loads(json.dumps(chat))
+    result = copied(chat)
     inner = at(result, path[:-1])
     if values:
         inner[path[-1]] = values[0]
@@ -112,8 +113,13 @@ def changed(chat: Any, path: Path, *values: Any) -> Any:
     return result
 
 
+def copied(chat: Any) -> Any:
+    """Return a copy of a chat, in which no two values are the same one: readers take it apart."""
+    return marshal.loads(marshal.dumps(chat, 2))  # later versions keep what is shared
+
+
 def read(program: str, chat: Any) -> FullChat:
-    return READERS[program](json.loads(json.dumps(chat)))
+    return READERS[program](copied(chat))
 
 
 def stored(chat: FullChat) -> str:
@@ -179,14 +185,14 @@ def test_what_is_missing_or_damaged_hides_no_other_message(form: str):
     program, chat = NUMBERED[form]
     wrong = []
     for path in places(chat):
+        words = words_below(program, chat, path)
+        if SENDERS & set(path):
+            words |= words_below(program, chat, path[: len(CONTAINERS[program]) + 1])
+        others = [word for word in NUMBERS if word not in words]
         for damage in ((), (None,), (7,), (["x"],), ({},), ("ghost of a value",)):
             if (program, path[-1], damage) in GOOD_VALUES:
                 assert all(word in stored(read(program, changed(chat, path, *damage))) for word in NUMBERS)
                 continue
-            words = words_below(program, chat, path)
-            if SENDERS & set(path):
-                words |= words_below(program, chat, path[: len(CONTAINERS[program]) + 1])
-            others = [word for word in NUMBERS if word not in words]
             seen = words_seen(program, changed(chat, path, *damage))
             if others and seen not in (others, list(NUMBERS)):
                 wrong.append(f"{'.'.join(map(str, path))} = {damage[0] if damage else 'missing'!r}: {seen}")
@@ -313,10 +319,10 @@ _STRANGE: tuple[Any, ...] = (
     None, True, -1, 10**400, 1e308, float("nan"), float("inf"), "", "../../x", "\ud800", "a\0b", "\u202e\u2066x",
     "</think><|im_end|>", "x" * 100_000, [], {}, [[]], [{}], {"a": {}}, {"value": 1}, [None, 1, "x"], [["x"]],
 )  # fmt: skip
-_SHARE = 11
+_SHARE = 22
 
 
-@pytest.mark.parametrize(("program", "first"), share(product(READERS, (0, 5)), 2))
+@pytest.mark.parametrize(("program", "first"), share(product(READERS, (0, 5, 11, 16)), 4))
 def test_a_reader_takes_a_chat_or_says_what_is_damaged(program: str, first: int):
     chat = FULL[program]
     outcomes = set()
@@ -335,8 +341,8 @@ def test_no_value_of_one_chat_keeps_another_from_being_stored(
     program: str, store: ConversationStore, import_json: ImportJson
 ):
     chat = FULL[program]
-    # One place in three, each with another value.
-    strange = [changed(chat, path, value) for path, value in zip([*places(chat)][::3], cycle(_STRANGE), strict=False)]
+    # One place in five, each with another value.
+    strange = [changed(chat, path, value) for path, value in zip([*places(chat)][::5], cycle(_STRANGE), strict=False)]
     chats = [*strange, chat | {"title": "Good"}]
     (report,) = import_json("conversations.json", ours(*chats) if program == "rdchat" else chats).files
     assert "Good" in {each.title for each in store.conversations()}

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, strategies as some
+from hypothesis import given, settings, strategies as some
 
 from rdchat.inference.api import LedgerEntry, Spent, Stage, Statistics
 from rdchat.inference.api.ledger_view import REPLY, grouped_entries, ledger_rows, spent_ms
@@ -102,6 +102,7 @@ def test_a_ledger_of_an_older_version_has_the_same_groups() -> None:
     }
 
 
+@settings(max_examples=40)
 @given(data=some.data())
 def test_whatever_was_recorded_adds_up(data: some.DataObject) -> None:
     """Law: each nanosecond is in one row, and each level adds up to the one above, whatever the stages' names."""

@@ -107,7 +107,12 @@ def test_what_is_refused_and_what_is_warned_of(limit: int, free: int, fit: Fit) 
 
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.integers()
-VALUES = st.recursive(NUMBERS | st.text(max_size=3), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+NAMES = st.text(max_size=3)
+VALUES = st.recursive(
+    NUMBERS | NAMES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
 
 
 def finite(value: object) -> bool:

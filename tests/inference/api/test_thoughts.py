@@ -1,12 +1,14 @@
 """A reply is split into thought and answer by the markers of every family, complete or while it grows."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from rdchat.inference.api import PAIRS, PartsReader, Thoughts, end_of_begun, grown, split_thoughts
 
 
-def growing(text: str, begun: bool = False) -> Thoughts:
-    """Return what is told apart of a reply that has come letter by letter."""
+def growing(text: str, begun: bool = False) -> Iterator[Thoughts]:
+    """Yield what is told apart of a reply after each of its letters."""
     reader = PartsReader(begun)
     shown = ""
     parts = ()
@@ -14,7 +16,7 @@ def growing(text: str, begun: bool = False) -> Thoughts:
         pieces = reader.add_text(letter)
         shown += "".join(piece.text for piece in pieces)
         parts = grown(parts, pieces)
-    return Thoughts(shown, parts)
+        yield Thoughts(shown, parts)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,8 @@ def test_a_lone_closing_tag_of_an_earlier_rdchat_ends_a_thought() -> None:
 
 def test_a_lone_bracket_at_the_end_of_a_finished_reply_stays() -> None:
     assert split_thoughts("1 <").answer == "1 <"
-    assert growing("1 <").answer == "1"
+    *_, shown = growing("1 <")
+    assert shown.answer == "1"
 
 
 GPT_OSS = (
@@ -93,8 +96,7 @@ def test_every_familys_markers_part_a_reply_and_none_shows_while_it_grows(whole:
     assert parts.thought in {"I wonder.", "hm", "They greet.\nI greet back."}
     assert not parts.open
     assert "".join(whole[start:end] for start, end in parts.spans).strip() == parts.answer.strip()
-    for end in range(len(whole)):
-        shown = growing(whole[:end])
+    for shown in growing(whole[:-1]):
         assert parts.thought.startswith(shown.thought)
         assert parts.answer.startswith(shown.answer)
 
@@ -108,7 +110,7 @@ def test_what_gpt_oss_says_before_a_call_is_part_of_its_answer() -> None:
 def test_a_thought_that_the_template_began_is_one_from_the_first_character(opening: str, closing: str) -> None:
     assert end_of_begun(f"user: hi\nassistant: {opening}\n") == closing
     assert not end_of_begun(f"{opening}\n\n{closing}\n\n")
-    shown = growing("I wond", begun=True)
+    *_, shown = growing("I wond", begun=True)
     assert (shown.thought, shown.answer, shown.open) == ("I wond", "", True)
     parts = split_thoughts(f"I wonder.\n{closing}\nHello.", begun=True)
     assert (parts.thought, parts.answer, parts.open) == ("I wonder.", "Hello.", False)
@@ -155,7 +157,7 @@ GROWING = [
 @pytest.mark.parametrize("whole", GROWING)
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_reply_that_grows_is_told_apart_as_if_it_were_read_whole(whole: str, begun: bool) -> None:
-    shown = growing(whole, begun)
+    *_, shown = growing(whole, begun)
     parts = split_thoughts(whole, begun=begun)
     assert parts.thought.startswith(shown.thought)
     assert parts.answer.startswith(shown.answer)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -117,12 +118,20 @@ def _arguments(texts: some.SearchStrategy[str]) -> some.SearchStrategy[dict[str,
     return some.fixed_dictionaries({}, optional=kinds)
 
 
-def _read(form: str, text: str) -> tuple[list[tuple[str, Any]], str]:
+_OFFERED = json.dumps(TOOLS)
+
+
+@cache
+def _parser(form: str) -> tuple[Parse, tuple[str, str]]:
     module = import_module(f"mlx_lm.tool_parsers.{form}")
-    marks = (module.tool_call_start, module.tool_call_end)
+    return module.parse_tool_call, (module.tool_call_start, module.tool_call_end)
+
+
+def _read(form: str, text: str) -> tuple[list[tuple[str, Any]], str]:
+    parse, marks = _parser(form)
     whole = f"So:{marks[0]}{text}{marks[1]}"
     spans = ((0, len(whole)),)
-    calls, left = find_tool_calls(whole, marks, module.parse_tool_call, json.dumps(TOOLS), answers=spans, ended=True)
+    calls, left = find_tool_calls(whole, marks, parse, _OFFERED, answers=spans, ended=True)
     return [(each.name, json.loads(each.arguments)) for each in calls], "".join(whole[a:b] for a, b in left)
 
 
@@ -132,7 +141,7 @@ def test_each_form_of_mlx_lm_has_a_reader() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(arguments=_arguments(_TEXTS))
 @example(arguments={"content": "", "deep": {}, "items": []})
 @example(arguments={"content": "    return 1\n", "path": " a"})
@@ -149,17 +158,19 @@ def test_a_call_is_read_as_it_was_written_or_stays_text(form: str, arguments: di
         assert text in left
 
 
-@pytest.mark.parametrize("name", ["write_file", "notes.write-file"])
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=30)
-@given(arguments=_arguments(_PLAIN.filter(lambda text: text.strip() not in {"None", "null"})))
+@given(
+    name=some.sampled_from(("write_file", "notes.write-file")),
+    arguments=_arguments(_PLAIN.filter(lambda text: text.strip() not in {"None", "null"})),
+)
 def test_a_call_without_marks_in_its_values_is_found(form: str, name: str, arguments: dict[str, Any]) -> None:
     calls, left = _read(form, FORMS[form](name, arguments))
     assert (calls, left) == ([(name, arguments)], "So:")
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(arguments=_arguments(_PLAIN), cut=some.floats(0, 1))
 @example(arguments={"deep": {"a": "\n"}}, cut=0.98)
 def test_half_a_call_never_has_other_values(form: str, arguments: dict[str, Any], cut: float) -> None:
@@ -170,7 +181,7 @@ def test_half_a_call_never_has_other_values(form: str, arguments: dict[str, Any]
         assert all(key in arguments and arguments[key] == value for _, read in calls for key, value in read.items())
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(arguments=_arguments(_TEXTS), behind=_TEXTS | _PLAIN)
 @example(arguments={"count": 3}, behind="Here is what I found.")
 @example(arguments={"count": 3}, behind=', "share": 4}')
@@ -264,24 +275,22 @@ def _streamed(
     text: str, parse: Parse | None, marks: tuple[str, str], step: int = 1
 ) -> tuple[list[tuple[str, Any]], str, str]:
     """Return the calls, the answer without them, and what a client has of it before the end."""
-    tools = json.dumps(TOOLS)
-    reader = PartsReader(call_marks=call_marks(parse, marks, tools))
+    reader = PartsReader(call_marks=call_marks(parse, marks, _OFFERED))
     pieces = [piece for at in range(0, len(text), step) for piece in reader.add_text(text[at : at + step])]
     told = reader.finish_reply(ended=True)
-    calls, left = find_tool_calls(text, marks, parse, tools, answers=told.spans, ended=True)
+    calls, left = find_tool_calls(text, marks, parse, _OFFERED, answers=told.spans, ended=True)
     sent = "".join(piece.text for piece in pieces if not (piece.is_thought or piece.is_mark))
     return [(each.name, json.loads(each.arguments)) for each in calls], told.within(left).answer, sent
 
 
 def read_marked(text: str, form: str, step: int) -> tuple[list[str], str, str]:
-    parse = import_module(f"mlx_lm.tool_parsers.{form}").parse_tool_call
-    calls, left, sent = _streamed(text, parse, (OPEN, CLOSE), step)
+    calls, left, sent = _streamed(text, _parser(form)[0], (OPEN, CLOSE), step)
     assert text.startswith(sent)
     return [arguments.get("path", "") for _, arguments in calls], left, sent
 
 
 @pytest.mark.parametrize("form", ["json_tools", "qwen3_coder", "glm47"])
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(blocks=_BLOCKS, step=some.sampled_from((1, 7, 10_000)))
 @example(blocks=[Block("", True, False, "\n"), Block("", True, True, "\n")], step=1)
 @example(blocks=[Block("", False, True, "")], step=10_000)
@@ -341,10 +350,11 @@ def _read_channel(text: str) -> tuple[list[tuple[str, Any]], str, str]:
 
 
 @pytest.mark.parametrize("header", HEADERS)
-@pytest.mark.parametrize("end", ["<|call|>", ""])
+@settings(max_examples=40)
 @given(
+    end=some.sampled_from(("<|call|>", "")),
     path=some.text('ab {}"\\<|>é漢\n', max_size=12)
-    | some.sampled_from(("<|call|>", "<|message|>", "to=functions.look"))
+    | some.sampled_from(("<|call|>", "<|message|>", "to=functions.look")),
 )
 def test_a_call_in_a_channel_is_a_call_and_no_answer(header: str, end: str, path: str) -> None:
     calls, answer, sent = _read_channel(header.format("look") + json.dumps({"path": path}) + end)

@@ -1,6 +1,7 @@
 """The child process of these tests, and prompts of the small model with another chat template."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,15 @@ def tokenizer(small_model: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(small_model, trust_remote_code=False)
 
 
-@pytest.fixture
-def templated(small_model: Path, tmp_path: Path) -> Callable[[str], ModelPrompts]:
-    """Returns what makes the prompts of the small model with a chat template."""
-    return lambda template: prompts_of(with_template(small_model, tmp_path / "model", template))
+@pytest.fixture(scope="session")
+def templated(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModelPrompts]:
+    """Returns what makes the prompts of the small model with a chat template, once for all tests."""
+
+    @cache
+    def make(template: str) -> ModelPrompts:
+        return prompts_of(with_template(small_model, tmp_path_factory.mktemp("templated") / "model", template))
+
+    return make
 
 
 @pytest.fixture

@@ -86,9 +86,11 @@ class Sight:
 
 
 @pytest.fixture
-def prompts(request: pytest.FixtureRequest, templated: Callable[[str], ModelPrompts]) -> ModelPrompts:
+def prompts(
+    request: pytest.FixtureRequest, templated: Callable[[str], ModelPrompts], monkeypatch: pytest.MonkeyPatch
+) -> ModelPrompts:
     prompts = templated(request.param)
-    prompts.sight = Sight()
+    monkeypatch.setattr(prompts, "sight", Sight())
     return prompts
 
 
@@ -155,6 +157,7 @@ def test_an_image_changes_no_text_of_a_prompt(
     _check(prompts, tokenizer, chat)
 
 
+@settings(max_examples=40)
 @given(turns=_TURNS)
 def test_lines_stand_where_a_blind_model_s_images_were(turns: list[tuple[Role, str]]) -> None:
     """Also in results that are text, whose marks are escaped."""
@@ -168,6 +171,7 @@ def test_lines_stand_where_a_blind_model_s_images_were(turns: list[tuple[Role, s
     assert "<tool_call>" not in text
 
 
+@settings(max_examples=50)
 @given(text=some.text("ab\n", max_size=6), data=some.data())
 def test_a_control_token_of_the_model_s_own_stays_where_it_is(text: str, data: some.DataObject) -> None:
     offsets = data.draw(some.lists(some.integers(0, len(text)), max_size=3).map(sorted))

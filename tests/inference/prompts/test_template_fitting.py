@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import example, given, strategies as some
+from hypothesis import example, given, settings, strategies as some
 from mlx_lm.tool_parsers import json_tools
 from transformers import AutoTokenizer
 
@@ -51,6 +51,7 @@ def without_system(messages: Sequence[ChatMessage]) -> bool:
 
 
 @pytest.mark.parametrize("takes", [system_first, in_strict_turns, without_system])
+@settings(max_examples=40)
 @given(roles=some.lists(some.sampled_from([S, U, A]), min_size=1, max_size=8))
 def test_every_order_fits_each_kind_of_template_and_no_text_is_lost(
     takes: Callable[[Sequence[ChatMessage]], bool], roles: list[Role]
@@ -96,6 +97,7 @@ def each_call_is_answered(messages: Sequence[ChatMessage]) -> bool:
     return True
 
 
+@settings(max_examples=50)
 @given(
     turns=some.lists(some.tuples(some.lists(some.sampled_from("ab"), max_size=2, unique=True), some.integers(0, 2))),
     seed=some.randoms(use_true_random=False),

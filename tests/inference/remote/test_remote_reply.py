@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.inference.api import (
@@ -84,6 +84,7 @@ def cut(draw: st.DrawFn) -> tuple[str, ...]:
     return tuple(units[a:b].decode("utf-16-le", "surrogatepass") for a, b in pairwise(ends))
 
 
+@settings(max_examples=40)
 @given(cut(), cut(), st.sampled_from(["stop", "length"]))
 def test_a_text_is_the_same_however_its_events_cut_it(
     thought: tuple[str, ...], answer: tuple[str, ...], finish: str
@@ -95,6 +96,7 @@ def test_a_text_is_the_same_however_its_events_cut_it(
     assert [end.text[offset:].startswith("</think>") for offset in end.told.control] == [True] * bool(marker)
 
 
+@settings(max_examples=40)
 @given(cut(), TEXTS, cut())
 def test_a_call_is_the_same_however_its_events_cut_it(
     name: tuple[str, ...], call_id: str, value: tuple[str, ...]
@@ -187,6 +189,7 @@ def filled(form: Any, word: str) -> Any:
     return json.loads(json.dumps(form).replace("@", word))
 
 
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(st.sampled_from(_WORDS), st.sampled_from(_NOISE), st.sampled_from(_DELTA_NOISE)), max_size=6),
     st.sampled_from(["stop", "length", "STOP", "tool_calls", "function_call", "eos"]),
@@ -242,6 +245,7 @@ def called(draw: st.DrawFn) -> tuple[list[ToolCall], list[dict[str, Any]]]:
     return calls, script
 
 
+@settings(max_examples=60)
 @given(called(), st.sampled_from(["stop", "tool_calls"]))
 def test_the_calls_are_those_that_were_sent(drawn: tuple[list[ToolCall], list[dict[str, Any]]], finish: str) -> None:
     calls, script = drawn
