@@ -89,9 +89,10 @@ class Tokenizers:
         if key not in self._read:
             copy = Path(tempfile.mkdtemp(dir=self.folder))
             for name, text in self._texts.items():
+                changed = text
                 for old, new in (renamed or {}).items():
-                    text = text.replace(old, new)
-                (copy / name).write_text(text)
+                    changed = changed.replace(old, new)
+                (copy / name).write_text(changed)
             if template:
                 (copy / "chat_template.jinja").write_text((INPUTS / template).read_text())
                 _change(copy / "tokenizer_config.json", {"chat_template": "-"})
