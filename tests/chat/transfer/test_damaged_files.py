@@ -212,3 +212,10 @@ def test_a_database_that_another_tool_left_in_the_midst_of_writing_is_not_read_h
             shutil.copy(path.with_name(name), left / name)
     assert not import_files(left / "chats.db").is_complete
     assert not store.conversations()
+
+
+def test_a_damaged_entry_of_a_list_leaves_the_others_and_is_counted() -> None:
+    chat = ForeignChat()
+    assert chat.listed({"files": [{"name": "a"}, 7, {"name": "b"}]}, "files") == [{"name": "a"}, {"name": "b"}]
+    assert chat.text_of(["a", 7, "b"]) == "a\n\nb"
+    assert chat.without == {"damaged part": 2}
