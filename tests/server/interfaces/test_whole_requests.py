@@ -152,6 +152,19 @@ def test_no_text_of_a_request_vanishes(interface: str, data: some.DataObject) ->
     assert (len(made.without_effect(_INFO)) > len(made.ignored)) == bool(kept), "a client is told of a blind model"
 
 
+def test_the_input_of_a_custom_call_reaches_the_model() -> None:
+    call = {"type": "custom", "id": "c1", "custom": {"name": "patch", "input": "+ a line"}}
+    messages = [
+        {"role": "user", "content": "Patch it."},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "Done."},
+    ]
+    made = INTERFACES["chat"]().read_request(Fields({"messages": messages}))
+    asked = made.request(0, _INFO, DraftSettings(), "p").messages
+    (made_of_it,) = asked[1].tool_calls
+    assert (made_of_it.name, json.loads(made_of_it.arguments)) == ("patch", {"input": "+ a line"})
+
+
 def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield the path of each value in a body, and the value."""
     for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
