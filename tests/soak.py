@@ -192,7 +192,10 @@ class Soak:
         settings = SettingsStore(paths.settings_path())
         sampling = SamplingParams(max_tokens=60)
         settings.save_settings(
-            Settings(model=models[0], sampling=sampling, tool_servers=(_CLOCK,), titles_by_model=False)
+            # The panel is built when it is first shown.
+            Settings(
+                model=models[0], sampling=sampling, tool_servers=(_CLOCK,), titles_by_model=False, panel_visible=True
+            )
         )
         self._hook = sys.excepthook
         sys.excepthook = self._note

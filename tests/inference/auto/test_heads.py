@@ -37,7 +37,7 @@ def test_the_text_is_that_of_plain_decoding_whatever_is_planned(sort: str, tempe
     for seed, window in enumerate([None, 12]):
         model = shared_llama(sliding_window=window)
         head, ready = fake_head(model, **HEADS[sort])
-        request = ask("abcabcabc", seed=5, max_tokens=30, temperature=temperature)
+        request = ask("abcabcabc", seed=5, max_tokens=60, temperature=temperature)
         expected = plain(model, request)
         events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.DRAFTER), seed, ready)
         end = reply_end(events)
