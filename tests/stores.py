@@ -19,10 +19,11 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
 
 
-@contextmanager
-def copied_stores() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def quick_stores() -> Iterator[None]:
     """Let an empty file become a store by copying an empty one, page by page, in the place of step by step.
 
+    It is for the rooms whose `conftest` imports it: of their tests, `test_schema` alone is about how a store is made.
     Nothing is flushed to the disk meanwhile: each window flushes a dozen times, 3 ms each, against a loss of power.
     """
     make_writable = connections.make_writable

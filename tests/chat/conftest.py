@@ -8,17 +8,12 @@ import pytest
 from rdchat.chat.store import ConversationStore
 from tests.disks import SmallDisk, small_disk
 from tests.processes import python_process
-from tests.stores import copied_stores
+from tests.stores import quick_stores
+
+__all__ = ["quick_stores"]
 
 type OpenStore = Callable[[], ConversationStore]
 type StartProcess = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture(autouse=True)
-def quick_stores() -> Iterator[None]:
-    """Copy new stores from an empty one: `test_schema` alone is about how one is made."""
-    with copied_stores():
-        yield
 
 
 @pytest.fixture

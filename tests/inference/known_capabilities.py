@@ -1,6 +1,7 @@
 """What a tiny model can verify, tried once for all equal ones of a process: a trial takes some 60 calls."""
 
 import hashlib
+from dataclasses import replace
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
@@ -11,9 +12,16 @@ from mlx.utils import tree_flatten
 
 from rdchat.inference.verification.capability import Capability, check_capability, use_capability
 from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.target import LoadedModel
 
 _LARGEST_BYTES = 20_000_000  # of a model whose weights are read faster than it is tried
 _found: dict[str, Capability] = {}
+
+
+def with_known(model: LoadedModel, capability: Capability) -> LoadedModel:
+    """Return a model that was found out to verify this; its hooks are left as a trial leaves them."""
+    use_capability(model.network, model.hooks, model.info.vocabulary_size, capability)
+    return replace(model, try_out=lambda: capability)
 
 
 def check_once(network: nn.Module, hooks: ModelHooks, vocabulary_size: int) -> Capability:

@@ -18,7 +18,9 @@ from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Gate, ScriptedEngine
 from tests.services.tool_fakes import ScriptedServers
 from tests.services.window import Window
-from tests.stores import copied_stores
+from tests.stores import quick_stores
+
+__all__ = ["quick_stores"]
 
 
 class AwakeLog:
@@ -36,13 +38,6 @@ class AwakeLog:
             yield
         finally:
             self.inside -= 1
-
-
-@pytest.fixture(autouse=True)
-def quick_stores() -> Iterator[None]:
-    """Copy new stores from an empty one: the tests here are not about how one is made."""
-    with copied_stores():
-        yield
 
 
 @pytest.fixture

@@ -27,7 +27,9 @@ from rdchat.ui.style import ConsentPause, Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
-from tests.stores import copied_stores
+from tests.stores import quick_stores
+
+__all__ = ["quick_stores"]
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,6 @@ class Chat:
     @property
     def writing(self) -> bool:
         return self.open.streaming_id is not None
-
-
-@pytest.fixture(autouse=True)
-def quick_stores() -> Iterator[None]:
-    """Copy new stores from an empty one: the tests here are not about how one is made."""
-    with copied_stores():
-        yield
 
 
 @pytest.fixture(autouse=True)

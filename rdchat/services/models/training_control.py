@@ -286,9 +286,12 @@ class TrainingControl(QObject):
         """Have the process save and end, or not begin; `changed` follows."""
         if self.state in {TrainingState.STARTING, TrainingState.TRAINING}:
             self._keep(paused=True)
-            if self._job is not None:
+            if self._job is None:
+                # The questions are still being read; `_begin` then starts nothing.
+                self._set_state(TrainingState.PAUSED)
+            else:
                 self._job.cancel()
-            self._set_state(TrainingState.PAUSED if self._job is None else TrainingState.PAUSING)
+                self._set_state(TrainingState.PAUSING)
 
     def hold(self, held: bool) -> None:
         """Have the process wait between two steps while a reply is written, or go on."""

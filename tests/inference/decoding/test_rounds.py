@@ -18,7 +18,6 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification.capability import use_capability
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import pairs, share
@@ -35,6 +34,7 @@ from tests.inference.fakes import (
     token_events,
 )
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, network_of
+from tests.inference.known_capabilities import with_known
 from tests.inference.plain_replies import SAMPLINGS, cancelling, check_same, drafted, plain
 
 pytestmark = pytest.mark.across_rows
@@ -300,10 +300,7 @@ def near_family(name: str) -> LoadedModel:
     network = network_of(name, {**(HYBRIDS | FED_AGAIN)[name][1], "vocab_size": len(ALPHABET)})
     mx.random.seed(11)
     network.update(tree_map(lambda array: array + 0.01 * mx.random.normal(array.shape), network.parameters()))
-    model = loaded(network)
-    known = shared_family(name).capability
-    use_capability(network, model.hooks, len(ALPHABET), known)
-    return replace(model, try_out=lambda: known)
+    return with_known(loaded(network), shared_family(name).capability)
 
 
 @pytest.mark.parametrize(

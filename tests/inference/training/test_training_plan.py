@@ -25,13 +25,13 @@ from rdchat.inference.device import MemoryRoom
 from rdchat.inference.training import training_plan
 from rdchat.inference.training.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining
-from rdchat.inference.verification.capability import use_capability
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import share
 from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, lenient_llama, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
+from tests.inference.known_capabilities import with_known
 from tests.time_limits import at_most
 
 LANE_BYTES = 2 * 2 * 2 * 8 * 4 * 1408  # keys and values of two layers, of two heads of 8 numbers, of 4 bytes each
@@ -256,10 +256,7 @@ def of_family(name: str) -> LoadedModel:
     """Return a small random model of an architecture, with the tests' tokens; it was found out to take trees."""
     module, options = (TREES | CHAINS)[name]
     network = network_of(module, {"vocab_size": len(ALPHABET), "vocab_size_per_layer_input": 300, **options})
-    model = loaded(network)
-    trees = Capability(DraftKind.TREE)
-    use_capability(network, model.hooks, len(ALPHABET), trees)
-    return replace(model, try_out=lambda: trees)
+    return with_known(loaded(network), Capability(DraftKind.TREE))
 
 
 FAMILIES = ["deepseek_v3", "gemma3", "qwen2", "mistral4", "phi3", "gpt_oss", "gpt2", "cohere2", "nanochat"]
