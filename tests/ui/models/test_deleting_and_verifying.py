@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import sleep
+from threading import Event
 
 import pytest
 from PySide6.QtWidgets import QCheckBox, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.hub import checksum
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.verifying_and_deleting import Verdict
 from rdchat.inference.api import DraftSettings, Mode
@@ -156,11 +155,15 @@ def test_a_model_is_verified_and_mended_by_the_version_that_is_damaged(
 def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     qtbot: QtBot, page: InstalledPage, models: Models, downloaded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slowly(path: Path, letters: int, on_bytes: Callable[[int], None]) -> str:
-        return checksum(path, letters, lambda count: (on_bytes(count), sleep(0.02))[0])
+    stopped = Event()
 
-    monkeypatch.setattr("rdchat.hub.known_files._CHUNK_BYTES", 20)
-    monkeypatch.setattr("rdchat.hub.known_files.checksum", slowly)
+    def held(_path: Path, _letters: int, on_bytes: Callable[[int], None]) -> str:
+        on_bytes(20)
+        stopped.wait(10)
+        on_bytes(20)  # It raises.
+        return ""
+
+    monkeypatch.setattr("rdchat.hub.verifying_and_deleting.checksum", held)
     page.details.row.verify.trigger()
     qtbot.waitUntil(lambda: models.verification.done_bytes > 0)
     assert page.result.link.text() == "Stop"
@@ -169,6 +172,7 @@ def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     pick(page, NAME)
     assert page.result.link.isVisible()
     page.result.link.click()
+    stopped.set()
     assert models.verification.model is None
     assert page.result.label.isHidden()
 
