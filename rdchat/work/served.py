@@ -81,7 +81,7 @@ class ParentLink:
         logs: Whether the parent logs the child's messages; not if they could quote a foreign file.
     """
 
-    def __init__(self, grace_s: float = 0.0, *, logs: bool = False) -> None:
+    def __init__(self, grace_s: float = 0.0, *, logs: bool) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         # Copies of the pipes; standard output and error themselves lead nowhere from now on.
@@ -188,7 +188,7 @@ def serve(
 
 
 async def serve_together(
-    calls: Mapping[str, Callable[..., Awaitable[Any]]], *, grace_s: float = 0.0, logs: bool = False
+    calls: Mapping[str, Callable[..., Awaitable[Any]]], *, grace_s: float, logs: bool = False
 ) -> None:
     """Answer the parent's requests concurrently on one event loop until the parent is gone; never returns.
 

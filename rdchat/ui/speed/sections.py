@@ -415,11 +415,11 @@ class StatusLine(QWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self.state = ElidedLabel(theme, "", "muted")
+        self.state = ElidedLabel(theme, ENGINE_STATES[EngineState.IDLE], "muted")
         self.state.setFont(control_font(tabular=True))
         self.progress = ThinBar("Progress", 4)
         keep_room(self.progress)
-        self._state: EngineState | None = None
+        self._state = EngineState.IDLE
         column(self.state, self.progress, within=self, spacing=TIGHT)
 
     def show_state(self, state: EngineState, is_sent: bool) -> None:

@@ -101,13 +101,13 @@ def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
 
 @pytest.mark.slow
 def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
-    chat.settings.change_values(panel_visible=True)
     chat.engine.gate.shut()
-    chat.engine.gate.allow(2)
     press(larger, "Summarise the Oldest")
-    qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)
     busy = shown(qtbot, window, chat)
     assert busy.accessibleName() == "Summarising the oldest messages…"
+    chat.settings.change_values(panel_visible=True)
+    assert window.panel.status.state.text(), "the panel is built meanwhile"
+    chat.engine.gate.allow(2)
     qtbot.waitUntil(lambda: busy.progress.text() == "Part 1 of 2: 8 of 8 tokens read")
     assert busy.progress.isVisible()
     assert window.panel.status.state.text() == "Reading for a summary: 8 of 8"
