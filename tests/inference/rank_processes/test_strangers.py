@@ -229,7 +229,7 @@ def test_a_program_that_is_not_ssh(
     script, problem = SSH[kind]
     fake_ssh(script)
     if "does not answer" in problem:
-        monkeypatch.setattr(child_process, "_START_S", 1.0 if script == LEAVES_ANOTHER else 0.3)
+        monkeypatch.setattr(child_process, "_START_S", 5.0 if script == LEAVES_ANOTHER else 0.3)
     with closing(RankProcesses((Host("b.test", ("127.0.0.1",)),))) as ranks:
         with pytest.raises(ModelError, match=problem) as caught:
             ranks.hello()
@@ -237,13 +237,20 @@ def test_a_program_that_is_not_ssh(
     if script == LEAVES_ANOTHER:
         with suppress(psutil.NoSuchProcess):
             # Nobody may have waited for it.
-            assert psutil.Process(int((tmp_path / "other").read_text())).status() == psutil.STATUS_ZOMBIE
+            while psutil.Process(int((tmp_path / "other").read_text())).status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.01)
+
+
+def answering(place: Path, answers: bytes) -> str:
+    """Return a script that is ready, and says this once it is asked: before, any answer is an error."""
+    (place / "ready").write_bytes(packed({"ready": True}))
+    (place / "answers").write_bytes(answers)
+    return "cat ready; head -c 1 > /dev/null; cat answers; exec cat > /dev/null"
 
 
 def test_a_mac_that_reports_without_end_takes_no_memory(tmp_path: Path, fake_ssh: Callable[[str], None]) -> None:
-    reports = packed({"ready": True}) + packed({"id": 1, "progress": 1}) * 1000 + packed({"id": 1, "result": None})
-    (tmp_path / "reports").write_bytes(reports)
-    fake_ssh("cat reports; exec cat > /dev/null")
+    reports = packed({"id": 1, "progress": 1}) * 1000 + packed({"id": 1, "result": None})
+    fake_ssh(answering(tmp_path, reports))
     with closing(RankProcesses((*HERE, Host("b.test", ("127.0.0.1",))))) as ranks:
         answers = ranks.ask_rank("fetch", {}, 1)
         told = [answers.get(timeout=DEADLINE_S)]
@@ -251,6 +258,8 @@ def test_a_mac_that_reports_without_end_takes_no_memory(tmp_path: Path, fake_ssh
             time.sleep(0.01)
         while not answers.empty():
             told.append(answers.get())
+    assert told[0] == 1
+    assert told[-1].outcome is None
     assert len(told) <= 3
 
 
@@ -261,8 +270,7 @@ def test_a_mac_that_reports_without_end_takes_no_memory(tmp_path: Path, fake_ssh
 def test_a_mac_that_says_nonsense_of_itself(facts: object, tmp_path: Path, fake_ssh: Callable[[str], None]) -> None:
     right = {"versions": {}, "free_bytes": 1, "limit_bytes": 1, "port": 1}
     answer = {"id": 1, "result": right | facts if isinstance(facts, dict) and facts else facts}
-    (tmp_path / "messages").write_bytes(packed({"ready": True}) + packed(answer))
-    fake_ssh("cat messages; exec cat > /dev/null")
+    fake_ssh(answering(tmp_path, packed(answer)))
     ranks = RankProcesses((Host("b.test", ("127.0.0.1",)),))
     with closing(ranks), pytest.raises(ModelError, match=r"b\.test sent an answer that could not be read"):
         ranks.hello()
