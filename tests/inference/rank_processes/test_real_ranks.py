@@ -49,10 +49,12 @@ def harm(engine: RanksEngine, ranks: int, tokens: int, draw: Random, expected: C
     rank = draw.randrange(ranks)
     fault = draw.choice([signal.SIGKILL, signal.SIGSTOP])
     whole = expected(mode)
-    reply = engine.generate(request(mode, tokens))
+    # The processes are looked up before the reply, which goes on meanwhile and might end.
+    engine.wake()
     assert engine._ranks is not None
     children = [psutil.Process(child.pid) for child in engine._ranks._children]
     descendants = [each for child in children for each in child.children(recursive=True)]
+    reply = engine.generate(request(mode, tokens))
     events: list[object] = [next(reply) for _ in range(draw.randrange(1, 20))]
     os.kill(children[rank].pid, fault)
     began = time.monotonic()
