@@ -37,10 +37,13 @@ def main() -> None:
     files = Layout()
     rng = random.Random(0)
     whole = 0
-    for _ in range(kills):
+    for number in range(kills):
         child = os.fork()
         if child == 0:
             write_for_ever(files, folder)
+        # Half of the writers are killed after their first file, however long that takes here.
+        while number % 2 and not any(Segment.named(path.name) for path in folder.iterdir()):
+            time.sleep(0.001)
         time.sleep(rng.uniform(0, 0.004))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
