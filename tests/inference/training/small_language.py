@@ -104,14 +104,16 @@ def training(model: LoadedModel, out: Path, resume: bool) -> DrafterTraining:
 def main() -> None:
     """Train into the folder that the command line names, with the model whose weights it names behind that.
 
-    What is there is continued; each event is a line. Where the third argument says `write`, it waits for its end before
-    it writes: that takes less time than a kill.
+    What is there is continued; each event is a line. The third argument is the phase to be killed in: it waits for its
+    end where that phase is over, and before it writes, which takes less time than a kill.
     """
     # a kill is to meet what was saved just before, in a training that is over in seconds
     phases._SAVE_EVERY = 0.1
     Pace.EVERY = 0.0
+    order = list(Phase)
+    last = order.index(Phase(sys.argv[3]))
     for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True).train():
         sys.stdout.write(f"{progress.phase} {progress.fraction}\n")
         sys.stdout.flush()
-        if progress.phase is Phase.WRITE and sys.argv[3] == Phase.WRITE:
+        if order.index(progress.phase) > last or progress.phase == sys.argv[3] == Phase.WRITE:
             signal.pause()

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -295,7 +296,7 @@ def test_an_image_that_takes_too_much_memory_or_time_is_ended(tmp_path: Path) ->
     small = stored(tmp_path, photo(), "JPEG")
     for limits, words in (
         (Limits(60.0, 50 << 20), "more than 52 MB of memory"),
-        (Limits(0.05, 2**31), "longer than"),
+        (Limits(0.0, 2**31), "longer than"),
     ):
         process = ImageProcess(limits)
         with at_most(60), pytest.raises(ImageRefusedError, match=rf"bomb\.png took {words}"):
@@ -313,12 +314,14 @@ def test_waiting_ends_when_the_person_cancels(images: ImageProcess, tmp_path: Pa
     def cancel() -> None:
         raise CancelledByPersonError
 
-    # It takes some tenths of a second.
-    path = tmp_path / "large.png"
-    path.write_bytes(png_of(4_000, 4_000, packed_zeros((1 + 3 * 4_000) * 4_000)))
+    path = stored(tmp_path, photo())
+    images.check_image(path)
+    pid = images.child.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # so that it does not answer before
     with pytest.raises(CancelledByPersonError):
         images.check_image(path, waiting=cancel)
-    assert images.check_image(path).width == 4_000
+    assert images.check_image(path).width == 37
 
 
 @cache
