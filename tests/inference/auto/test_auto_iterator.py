@@ -248,10 +248,10 @@ def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     model = tiny_llama()
     state = AutoState(model)
     state.use_drafters(AvailableDrafters(random_drafter(model)))
-    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0, (2, 128): 50.0})
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0, (2, 128): 200.0})
     request = ask("abcabcabc", temperature=0, max_tokens=60)
     end = reply_of(state, request)
-    assert end.statistics.rounds == 0, "a round costs fifty steps"
+    assert end.statistics.rounds == 0, "a round costs two hundred steps"
     estimates = state.estimates(request.sampling)
     known = AutoState(model).estimates(request.sampling)
     assert estimates.lookup.odds() != known.lookup.odds()

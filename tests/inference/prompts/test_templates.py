@@ -42,13 +42,6 @@ REFUSALS = {
 }
 
 
-@pytest.fixture
-def quick_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second and 200 MB, so that tests of what does not end are quick."""
-    monkeypatch.setattr(tokenizer_process, "_ENCODE_S", 0.5)
-    monkeypatch.setattr(tokenizer_process, "_ENCODE_BYTES", 200 * 10**6)
-
-
 @pytest.mark.slow
 def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goes_on(
     small_model: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
@@ -65,16 +58,19 @@ def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goe
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_limits")
 @pytest.mark.parametrize("template", share((HANGS | FLOODS).values(), 8), ids=list(HANGS | FLOODS))
 def test_a_template_without_end_is_ended_and_the_next_conversation_is_rendered(
     templated: Callable[[str], ModelPrompts], small_model: Path, template: str
 ) -> None:
     prompts = templated(template)
     began = time.monotonic()
-    with pytest.raises(ModelError, match=r"so it was ended|crashed|makes .* characters|too much memory|accept this"):
-        prompts.encode([user("Hi")], None, 512)
-    assert time.monotonic() - began < 20  # a dozen times the limit
+    # What does not end has half a second and 200 MB; the next conversation, in a new process, has the usual limits.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer_process, "_ENCODE_S", 0.5)
+        patch.setattr(tokenizer_process, "_ENCODE_BYTES", 200 * 10**6)
+        with pytest.raises(ModelError, match=r"so it was ended|crashed|makes .* characters|too much memory|accept"):
+            prompts.encode([user("Hi")], None, 512)
+    assert time.monotonic() - began < 60  # far above the limit, since other programs may hold the machine up
     assert prompts_of(small_model).encode([user("Hi")], None, 512)
 
 
