@@ -3,7 +3,7 @@
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -33,12 +33,16 @@ class Refused:
 
 def _connected() -> set[str]:
     process = psutil.Process()
-    return {
-        f"{each.name()}: {connection.laddr} to {connection.raddr}"
-        for each in (process, *process.children(recursive=True))
-        for connection in each.net_connections("inet")
-        if connection.raddr
-    }
+    found: set[str] = set()
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # a child that has just ended
+            ends = [
+                f"{connection.laddr} to {connection.raddr}"
+                for connection in each.net_connections("inet")
+                if connection.raddr
+            ]
+            found |= {f"{each.name()}: {end}" for end in ends}
+    return found
 
 
 @contextmanager

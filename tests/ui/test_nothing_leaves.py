@@ -63,7 +63,7 @@ def test_a_whole_chat_and_every_window_ask_nobody(
         qtbot.waitExposed(models)
         qtbot.wait(300)  # searches on the disk end, and whatever would ask somebody begins
     models.show_page(models.discover)
-    assert models.discover.list.count() > 2
+    qtbot.waitUntil(lambda: models.discover.list.count() > 2)
     assert refused.all() == []
     windows.end_background_work()
 

@@ -298,7 +298,7 @@ def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, time
                 desk.end()
         qtbot.wait(1)
         if isValid(opened) and opened.isVisible():
-            qtbot.waitUntil(lambda: not desk.waits(), timeout=4000)
+            qtbot.waitUntil(lambda: not desk.waits())
         if isValid(opened) and opened.isVisible():
             for box in opened.findChildren(QMessageBox):
                 box.reject()
@@ -345,8 +345,8 @@ def test_nothing_opens_after_quitting(qtbot: QtBot, desk: Desk) -> None:
     left = dialogs()
     end_threads()
     desk.chat.engine.gate.open()
-    qtbot.wait(1)
-    assert dialogs() == left
+    qtbot.waitUntil(lambda: not desk.chat.controller.benchmark.running)
+    assert set(dialogs()) <= set(left), "the question about the benchmark ends with it"
 
 
 @pytest.mark.slow
@@ -365,4 +365,4 @@ def test_threads_end_with_their_windows(qtbot: QtBot, desk: Desk) -> None:
         gc.collect()
         return {thread.name for thread in threading.enumerate()}
 
-    qtbot.waitUntil(lambda: not left() & {"file view", "part of a file", "compare"}, timeout=10_000)
+    qtbot.waitUntil(lambda: not left() & {"file view", "part of a file", "compare"})

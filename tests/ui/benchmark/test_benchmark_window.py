@@ -172,6 +172,7 @@ def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
     benchmark.progress = replace(benchmark.progress, done=0)
     benchmark.progressed.emit()
     assert bench.progress.maximum() == 0, "nothing is done yet: it moves"
+    qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)  # the first reply has come
     run()
     assert bench.status.text() == "Stopped after 1 of 54 replies."
     bench.save_benchmark(str(tmp_path / "bench.json"))

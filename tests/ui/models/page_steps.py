@@ -3,6 +3,8 @@
 from PySide6.QtWidgets import QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat.errors import StorageLockedError
+from rdchat.hub import CachedRepository
 from rdchat.inference.api import ModelCard
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.discover_page import DiscoverPage
@@ -16,6 +18,15 @@ def press(qtbot: QtBot, button: QWidget) -> None:
     """Click a button with the mouse, once it can be clicked."""
     qtbot.waitUntil(button.isEnabled)
     click_on(button)
+
+
+def is_free(repository: CachedRepository) -> bool:
+    """Return whether the process of downloads has let go of a repository."""
+    try:
+        with repository.locked():
+            return True
+    except StorageLockedError:
+        return False
 
 
 def names(page: InstalledPage) -> list[str]:

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import StorageLockedError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.inference.api import ModelCard
@@ -38,7 +38,7 @@ from tests.inference.drafting.suggested_pairs import suggest
 from tests.services.fakes import ScriptedEngine
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
-from tests.ui.models.page_steps import answer, press
+from tests.ui.models.page_steps import answer, is_free, press
 from tests.ui.shown_widgets import press_key
 from tests.ui.transcript.conftest import button
 
@@ -120,15 +120,6 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     assert models_window.discover.isVisible()
 
 
-def is_free() -> bool:
-    """Return whether the download's process has let go of the model."""
-    try:
-        with cached().locked():
-            return True
-    except StorageLockedError:
-        return False
-
-
 @pytest.mark.slow
 def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     qtbot: QtBot, held: ModelRow, models_window: ModelsWindow, models: Models
@@ -143,7 +134,7 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     qtbot.waitUntil(lambda: held.findChild(QMessageBox) is None)
     assert models_window.isVisible(), "Escape answered the question and no more"
     assert list(cached().work.glob("*.part"))
-    qtbot.waitUntil(is_free)
+    qtbot.waitUntil(partial(is_free, cached()))
     with cached().locked():
         press(qtbot, held.other)
         answer(qtbot, held, "Remove ")

@@ -1,6 +1,7 @@
 """The sheets for MTP layers and vision show their size before a download, and ask for an original that nobody names."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, draf
 from tests.inference.vision.seeing_models import ORIGINAL as SEEING, put_original, seeing_folder, without_tower
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
-from tests.ui.models.page_steps import press
+from tests.ui.models.page_steps import is_free, press
 
 
 @pytest.fixture
@@ -142,10 +143,10 @@ def test_a_download_that_cannot_begin_keeps_its_plan(
 
 
 @pytest.fixture
-def slow_download(qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage) -> str:
-    """The id of a download of layers that has begun, from a slow hub."""
+def held_download(qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage) -> str:
+    """The id of a download of layers that has begun; the hub holds the rest back."""
     sheet = opened(qtbot, page)
-    hub.bytes_per_second = 200_000
+    hub.holds_at = 100_000
     press(qtbot, sheet.go)
     qtbot.waitUntil(lambda: any(each.done_bytes for each in models.downloads.all()))
     return models.downloads.all()[0].id
@@ -153,11 +154,12 @@ def slow_download(qtbot: QtBot, hub: HubServer, original: Original, models: Mode
 
 @pytest.mark.slow
 def test_an_unfinished_download_is_resumed(
-    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage, slow_download: str
+    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage, held_download: str
 ) -> None:
-    models.downloads.pause(slow_download)
+    models.downloads.pause(held_download)
     qtbot.waitUntil(lambda: models.downloads.all()[0].state is DownloadState.PAUSED)
-    hub.bytes_per_second = None
+    qtbot.waitUntil(partial(is_free, place()))
+    hub.holds_at = None
     asked = len(hub.requests)
     sheet = opened(qtbot, page)
     assert (sheet.go.text(), len(hub.requests)) == ("Get 1 MB", asked)
@@ -167,10 +169,10 @@ def test_an_unfinished_download_is_resumed(
 
 
 @pytest.mark.slow
-def test_what_was_fetched_is_removed_with_the_download(qtbot: QtBot, models: Models, slow_download: str) -> None:
+def test_what_was_fetched_is_removed_with_the_download(qtbot: QtBot, models: Models, held_download: str) -> None:
     assert place().folder.exists()
     with qtbot.waitSignal(models.downloads.removed):
-        models.downloads.discard(slow_download)
+        models.downloads.discard(held_download)
     assert not place().folder.exists()
     assert not paths.drafters_dir().exists()
 

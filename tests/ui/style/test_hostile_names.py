@@ -64,7 +64,7 @@ def test_what_is_given_to_qt_raw_is_found(qtbot: QtBot, watched: Pipe) -> None:
     window.show()
     with pytest.raises(AssertionError):
         check_tips(pipe, shown_tips(window))
-    assert pipe.reads
+    qtbot.waitUntil(lambda: pipe.reads > 0)  # the process at the other end notes it a little later
     read = pipe.reads
     button.deleteLater()
     column = QVBoxLayout(window)

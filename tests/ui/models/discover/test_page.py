@@ -322,7 +322,7 @@ def test_the_files_are_listed_once_while_they_download(qtbot: QtBot, hub: HubSer
         return [button.text() for button in buttons if button.isVisible() and "file" in button.text()]
 
     hub.add("org/small", small_files())
-    hub.bytes_per_second = 50_000
+    hub.holds_at = 100_000
     page.open_model("org/small")
     wait_for_details(qtbot, page)
     row = page.details.row
