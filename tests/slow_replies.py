@@ -5,14 +5,15 @@ As a program, `python -m tests.slow_replies`, it is rdchat with such replies.
 
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
 from rdchat.inference.api import GenerationEvent
 
 
-def slow_replies(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Let each event of a reply take so long, or longer."""
+def slow_replies(monkeypatch: pytest.MonkeyPatch, seconds: float, hold: Callable[[], object] = lambda: None) -> None:
+    """Let each event of a reply take so long, or longer, and come when `hold` has returned."""
     import rdchat.inference.blas  # noqa: F401  before MLX
 
     # isort: split
@@ -20,6 +21,7 @@ def slow_replies(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
     def slowly(reply: ReplyIterator) -> GenerationEvent:
         time.sleep(seconds)
+        hold()
         return at_once(reply)
 
     at_once = ReplyIterator.__next__

@@ -38,6 +38,7 @@ from tests.e2e.windows import (
 )
 from tests.inference.prompts.folders import with_template
 from tests.processes import held_by_another_process, python_process
+from tests.slow_replies import slow_replies
 
 pytestmark = pytest.mark.slow
 
@@ -309,8 +310,14 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDisk]
 
 
 def test_a_disk_that_fills_up_while_a_reply_is_written(
-    disk: SmallDisk, qapp: QApplication, qtbot: QtBot, small_model: Path, tmp_path: Path
+    disk: SmallDisk,
+    qapp: QApplication,
+    qtbot: QtBot,
+    small_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    slow_replies(monkeypatch, 0.005)  # it does not end before it is stopped
     start_with(copy_of(small_model, tmp_path / "long", max_position_embeddings=32_768), max_tokens=20_000)
     store = ConversationStore(paths.database_path())
     what = f"{paths.database_path()} cannot grow: the disk is full."

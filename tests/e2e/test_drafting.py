@@ -79,6 +79,8 @@ def test_the_reply_is_that_of_plain_decoding(model: LoadedModel, monkeypatch: py
             assert not (measured and "not measured" in choice.words)
     assert drafted > 0
     step_ms = reply(session, request(COPY, GREEDY, mode=Mode.LOOKUP)).statistics.plain_step_ms
+    # The machine may have been busier with the first replies.
+    undrafted.append(reply(session, request(COPY, GREEDY)))
     seen = min(each.statistics.decode_ms / (len(each.token_ids) - 1) for each in undrafted)
     assert step_ms > seen / 4  # not a step that was done before its clock began
 

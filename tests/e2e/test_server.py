@@ -27,6 +27,7 @@ from rdchat.inference.api import SamplingParams, reply_seed
 from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import running_app
 from tests.late_module import LateModule
+from tests.services.fakes import Gate
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.slow_replies import slow_replies
 
@@ -278,13 +279,23 @@ def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_s
         qtbot.waitUntil(lambda: bool(controller.server.address), timeout=120_000)
         qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=120_000)
         alone = Client(app).start().wait(qtbot)
-        slow_replies(monkeypatch, 0.05)
+        gate = Gate()
+        slow_replies(monkeypatch, 0.05, gate.wait)
         paused = Client(app).start()
         qtbot.waitUntil(lambda: len(paused.text) > 20, timeout=120_000)
+        gate.shut()
         controller.send("What is the capital of France?")
-        qtbot.waitUntil(lambda: bool(controller.chat.path) and bool(controller.chat.path[-1].text), timeout=120_000)
+
+        def begins() -> bool:
+            """Let one event of a reply come, or see that the window's reply has a text."""
+            if gate.is_waiting:
+                gate.allow(1)
+            return bool(controller.chat.path[-1].text)
+
+        qtbot.waitUntil(begins, timeout=120_000)
         assert not paused.done  # the window's reply is written in between
         assert app.window.panel.server.doing.text().startswith("Waits until your reply ends")
+        gate.open()
         assert paused.wait(qtbot) == alone
         qtbot.waitUntil(lambda: controller.chat.streaming_id is None, timeout=120_000)
         assert "Paris" in controller.chat.path[-1].text
