@@ -19,12 +19,15 @@ def count(job, to):
     return to
 
 
-def count_unheld(job, to):
-    for number in range(to):
-        job.report_progress(number)
-        job.wait_while_held()
+def be_held(job):
+    job.report_progress("begun")
+    while not job.held:
         job.check_cancelled()
-    return to
+        threading.Event().wait(0.005)
+    job.report_progress("held")
+    job.wait_while_held()
+    job.check_cancelled()
+    return "free"
 
 
 def wait(job):
@@ -63,5 +66,5 @@ def babble(job, text):
 
 
 if __name__ == "__main__":
-    calls = {call.__name__: call for call in (echo, count, count_unheld, wait, hang, take, fail, stumble, die, babble)}
+    calls = {call.__name__: call for call in (echo, count, be_held, wait, hang, take, fail, stumble, die, babble)}
     sys.exit(serve(calls, grace_s=2.0, logs=True))

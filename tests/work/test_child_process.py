@@ -2,6 +2,7 @@
 
 import gc
 import os
+import queue
 import signal
 import sys
 import threading
@@ -272,32 +273,25 @@ def test_many_threads_may_ask(lasting):
 
 
 def test_work_that_is_held_waits_and_goes_on(lasting):
-    begun = threading.Event()
-    counted = []
-    held = threading.Event()
-
-    def note(number):
-        counted.append(number)
-        begun.set()
-        held.wait()
-
-    job = lasting.submit("count_unheld", {"to": 1000}, on_progress=note)
-    begun.wait()
+    told = queue.SimpleQueue()
+    job = lasting.submit("be_held", {}, on_progress=told.put)
+    assert told.get(timeout=60) == "begun"
     job.hold(True)
     echoed = lasting.submit("echo", {"value": 1})  # behind it
-    held.set()
+    assert told.get(timeout=60) == "held"
     assert not job.ended
     assert not echoed.ended
     job.hold(False)
-    assert job.result() == 1000
-    assert counted == list(range(1000))
+    assert job.result() == "free"
+    assert echoed.result() == {"value": 1}
 
 
 def test_held_work_can_be_cancelled(lasting):
-    begun = threading.Event()
-    job = lasting.submit("count_unheld", {"to": 10**9}, on_progress=lambda _number: begun.set())
-    begun.wait()
+    told = queue.SimpleQueue()
+    job = lasting.submit("be_held", {}, on_progress=told.put)
     job.hold(True)
+    while told.get(timeout=60) != "held":
+        pass
     job.cancel()
     with pytest.raises(CancelledError):
         job.result()

@@ -87,5 +87,5 @@ def test_a_thread_ends_with_the_owner_whose_methods_were_its_last_job() -> None:
     owner.thread.do(owner.work).result()
     (thread,) = owner.thread._threads
     del owner
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()

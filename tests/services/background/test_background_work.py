@@ -58,7 +58,7 @@ def test_finish_work_completes_queued_work_and_reports_nothing(qtbot: QtBot) -> 
     told = list[object]()
     for number in range(3):
         queue.do(lambda number=number: done.append(number), told.append)
-    queue.finish_work()
+    queue.finish_work(60)
     queue.do(lambda: done.append(3), told.append)
     qtbot.wait(20)
     assert done == [0, 1, 2]
@@ -184,20 +184,24 @@ def test_a_search_looks_once_more_with_what_was_asked_last(qtbot: QtBot) -> None
 
 def test_late_work_reports_nothing_to_a_deleted_object(qtbot: QtBot) -> None:
     """A thread that hung held the object: it was destroyed on that thread, or while it told, and took the app down."""
-    go_on = threading.Event()
-    ended = threading.Barrier(3)
+    barrier = threading.Barrier(3)
+
+    def hang() -> None:
+        barrier.wait(60)  # it has begun
+        barrier.wait(60)  # the objects are gone
+
     queue = BackgroundWork("test")
     task = BackgroundWork("test")
-    queue.do(lambda: go_on.wait(60) and ended.wait(60))
-    task.replace(lambda _job: go_on.wait(60) and ended.wait(60))
+    queue.do(hang)
+    task.replace(lambda _job: hang())
+    barrier.wait(60)
     queue.finish_work(0.01)
     task.finish_work(0.01)
     left = [weakref.ref(queue), weakref.ref(task)]
     del queue, task
     gc.collect(1)
     assert [each() for each in left] == [None, None]
-    go_on.set()
-    ended.wait(60)
+    barrier.wait(60)
     qtbot.wait(20)
 
 
