@@ -141,6 +141,8 @@ def test_no_client_waits_for_the_images_of_others(gate: ScriptedGate) -> None:
         behind = submit(queue, "a9")
         assert await end_of(submit(queue, "b1")) is None
         assert await queue.models.listed()
+        while not images.read:
+            await asyncio.sleep(0.01)
         assert images.read == ["a0"]
         assert behind.parts.empty()
         images.free.set()

@@ -65,8 +65,9 @@ class Gate:
 
     @property
     def is_waiting(self) -> bool:
+        """Whether it holds somebody, who has no permit either."""
         with self._condition:
-            return self._waiting > 0
+            return self._waiting > 0 and not (self._open or self._permits)
 
     def notify(self) -> None:
         with self._condition:

@@ -91,7 +91,7 @@ def test_nothing_is_measured_while_the_window_is_hidden(qtbot: QtBot, client: Cl
     client.end(1)
     assert engine.idle_slices == 3
     client.client.set_hidden(False)
-    qtbot.waitUntil(lambda: engine.idle_slices == 0)
+    qtbot.waitUntil(lambda: engine.idle_slices <= 0)
 
 
 def test_the_engine_rests_after_some_minutes(
@@ -181,13 +181,15 @@ def test_text_is_coalesced_to_thirty_events_a_second(qtbot: QtBot, client: Clien
 
 
 def test_a_late_main_thread_finds_one_event_not_many(client: Client, engine: ScriptedEngine, shut_gate: Gate) -> None:
-    engine.replies = [Reply(tokens=tuple("abcdefgh"), prompt_tokens=0)]
+    engine.replies = [Reply(tokens=tuple("abcdefghi"), prompt_tokens=0)]
     client.ask(1)
     shut_gate.allow(8)
     # the main thread is busy here: nothing is delivered until the event loop runs again
+    while not shut_gate.is_waiting:
+        time.sleep(0.001)
     assert client.client.shutdown()
-    assert len(client.of(ReplyProgress)) <= 1
-    assert client.text("1") in ("", "abcdefgh", "abcdefg")
+    assert len(client.of(ReplyProgress)) == 1
+    assert client.text("1") == "abcdefgh"
     assert len(client.of(ReplyEnd)) == 1
 
 
@@ -248,7 +250,7 @@ def test_a_mistake_of_ours_fails_the_reply_and_leaves_the_engine_usable(
     assert "rdchat.log" in failure.hint
     assert "ZeroDivisionError: boom" in caplog.text
     assert client.text("1") == "Hello, you!"
-    assert awake.inside == 0
+    client.qtbot.waitUntil(lambda: awake.inside == 0)  # what is idle enters it too
     client.ask(2)
     assert isinstance(client.end(2), ReplyEnd)
 
