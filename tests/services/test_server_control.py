@@ -262,7 +262,7 @@ def test_a_load_by_the_server_shows_in_the_window(shared: SharedEngine, slot: Mo
     slot.loaded.connect(lambda info: shown.append(info.name))
     assert [each.name for each in from_a_thread(qtbot, lambda take: shared.load(OTHER, take))] == ["folder/other"]
     assert shared.model.name == "folder/other"
-    qtbot.waitUntil(lambda: slot.info is not None)
+    qtbot.waitUntil(lambda: slot.name == "folder/other")
     assert (slot.name, slot.chosen, shown) == ("folder/other", "folder/other", ["started", "folder/other"])
 
 
@@ -298,7 +298,7 @@ def test_the_app_does_not_start_with_a_model_that_the_server_loaded(
     shared: SharedEngine, slot: ModelSlot, qtbot: QtBot
 ) -> None:
     from_a_thread(qtbot, lambda take: shared.load(OTHER, take))
-    qtbot.waitUntil(lambda: slot.info is not None)
+    qtbot.waitUntil(lambda: slot.name == "folder/other")
     settings = Settings(model="tiny")
     assert slot.remembered_in(settings) == settings
 

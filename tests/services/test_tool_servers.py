@@ -168,7 +168,7 @@ def test_a_call_is_stopped_while_its_server_goes_on_and_ends_with_its_server(too
     assert isinstance(ends.pop(), CancelledError)
     assert tools.servers.server_state("hostile").status == "running"
     tools.servers.call_tool(definition, "{}", ends.append)
-    tools.wait_for(lambda: len(tools.servers._child._running._requests) == 2)  # type: ignore[union-attr]
+    tools.wait_for(tools.servers._child._last_sent.is_set)
     tools.servers.put(hostile("hang in a call"))
     tools.wait_for(lambda: bool(ends))
     assert str(ends[0]) == "The server hostile was stopped."

@@ -162,6 +162,7 @@ def test_a_summary_that_is_stopped_leaves_all_as_it_was(
     assert not chat.unsent.waiting
     rest(window)
     assert (len(chat.path), cut_of(chat.path), len(summaries)) == (6, None, 1)
+    window.counted("And now?")
     ask(window, "And now?")
     assert (len(chat.path), len(engine.last_contents), len(summaries)) == (8, 7, 1), "asked again, it is sent"
     assert not window.seen.notices

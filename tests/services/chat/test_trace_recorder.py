@@ -64,7 +64,7 @@ def test_a_trace_of_an_erased_chat_does_not_hold_up_those_after_it(
     gone = reply_id + 1000
     for message_id in (gone, reply_id):
         record(recorder, message_id, 5)
-    qtbot.waitUntil(lambda: not recorder._unsaved, timeout=10_000)
+    qtbot.waitUntil(lambda: not recorder._unsaved)
     assert store.trace(reply_id) is not None
     assert store.trace(gone) is None
 
