@@ -376,7 +376,8 @@ def test_ctrl_c_prints_what_there_is_and_exits_130(small_model: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_under_json_gives_the_partial_object(small_model: Path) -> None:
     """It comes once the tokenizer's process is there: while the model is loaded, or soon after."""
-    command = [sys.executable, "-m", "tests.slow_replies", "ask", "hello", "--json", "--model", str(small_model)]
+    command = [sys.executable, "-m", "tests.slow_replies", "ask", "hello", "--json", "--temperature", "0"]
+    command += ["--model", str(small_model)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while not psutil.Process(process.pid).children():
             with suppress(subprocess.TimeoutExpired):

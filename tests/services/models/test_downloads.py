@@ -295,13 +295,13 @@ def test_a_drafter_goes_on_after_a_restart_and_its_model_may_be_deleted_meanwhil
     drafter = pair(hub, monkeypatch)
     first = open_downloads()
     one = first.start(NAME)
-    first.service.finished.connect(lambda _download: setattr(hub, "bytes_per_second", 50_000))
+    first.service.finished.connect(lambda _download: setattr(hub, "holds_at", hub.sent.total() + 100_000))
     first.wait(one, lambda progress: bool(progress.folder) and progress.state == "downloading")
     first.service.forget_deleted(Path(first.now(one).folder))
     (shown,) = first.service.all()
     assert (shown.repository, shown.companion) == (DRAFTER, "")
     first.service.end_process()
-    hub.bytes_per_second = None
+    hub.holds_at = None
     second = open_downloads()
     (listed,) = second.restored()
     assert listed.repository == DRAFTER

@@ -36,6 +36,18 @@ def desk(window: Window, tmp_path: Path) -> Iterator[Transfers]:
     desk.end_transfers()
 
 
+@pytest.fixture
+def slow_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each chat of an import take its time: a quick disk has all of them before the import is stopped."""
+
+    def take_slowly(writer: ImportWriter, frame: Any) -> None:
+        sleep(0.1)
+        take(writer, frame)
+
+    take = ImportWriter.store_frame
+    monkeypatch.setattr(ImportWriter, "store_frame", take_slowly)
+
+
 class Task:
     """Runs a task of the desk, and keeps its progress and its outcome."""
 
@@ -109,7 +121,9 @@ def test_a_reply_is_written_on_while_files_are_imported(
 
 
 @pytest.mark.slow
-def test_an_import_that_is_cancelled_leaves_nothing(desk: Transfers, window: Window, tmp_path: Path):
+def test_an_import_that_is_cancelled_leaves_nothing(
+    desk: Transfers, window: Window, tmp_path: Path, slow_imports: None
+):
     chats = [
         chatgpt_chat(*[chatgpt_node(str(n), str(n - 1) if n else None, "user", "words " * 400) for n in range(100)],
                      title=f"Chat {number}")
@@ -233,21 +247,17 @@ def test_a_second_task_is_refused_while_one_is_under_way(desk: Transfers, window
 
 def test_a_child_that_dies_is_told_of(desk: Transfers, window: Window, tmp_path: Path):
     task = Task(desk.back_up, tmp_path / "backup.zip")
-    os.kill(desk._process.child.pid or 0, signal.SIGKILL)  # before it is ready, so the task is not given to another
+    pid = desk._process.child.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)  # before it is ready, so the task is not given to another
     assert "ended unexpectedly" in task.outcome(window).message
     assert not desk.busy
 
 
 @pytest.mark.slow
 def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
-    desk: Transfers, window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk: Transfers, window: Window, tmp_path: Path, slow_imports: None
 ):
-    def take_slowly(writer: ImportWriter, frame: Any) -> None:
-        sleep(0.1)  # otherwise a quick disk has all chats before the app ends
-        take(writer, frame)
-
-    take = ImportWriter.store_frame
-    monkeypatch.setattr(ImportWriter, "store_frame", take_slowly)
     chats = [chatgpt_chat(chatgpt_node("q", None, "user", "words " * 9000), title=f"Chat {n}") for n in range(100)]
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     task = Task(desk.import_files, [tmp_path / "conversations.json"])
