@@ -1,13 +1,13 @@
 """Order among the chats as the window commands it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from rdchat.chat.conversation import Conversation, Folder
-from rdchat.chat.storage import database
+from rdchat.chat.storage.database import Database
 from rdchat.errors import StorageFullError
 from rdchat.services.chat_list.chat_order import ChatOrder, Location, UndoHistory
 from tests.services.window import Window
@@ -127,14 +127,24 @@ def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
 def test_closing_midway_leaves_the_rest_to_the_next_start(
     window: Window, window_on: Callable[[Path], Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_LONGEST_TURN_S", 0.0)  # so that it takes long
+    begun: list[object] = []
+
+    def first_step(_database: Database, steps: Generator[object, None, None]) -> tuple[bool, None]:
+        """Do one step of bulk work; leave the others undone."""
+        if steps not in begun:
+            begun.append(steps)
+            next(steps, None)
+        return False, None
+
     desk = window.chats
     store = window.store
     chat = store.create_conversation("Long")
     add_long_path(store, chat)
-    desk.order.duplicate(chat)
-    window.wait_until(lambda: len(store.rows("SELECT id FROM conversations")) == 2)
-    desk.close_list()
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "_advance", first_step)
+        desk.order.duplicate(chat)
+        window.wait_until(lambda: len(store.rows("SELECT id FROM conversations")) == 2)
+        desk.close_list()
     assert [each.title for each in store.conversations()] == ["Long"]
     assert len(store.rows("SELECT id FROM conversations")) == 2
     store.close()

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.hub import CachedRepository, HubError, RepositoryFiles, Tokens, known_files
+from rdchat.hub import CachedRepository, HubError, RepositoryFiles, Tokens, verifying_and_deleting
 from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_process import DownloadQueue
@@ -211,13 +211,26 @@ def test_a_whole_model_and_a_damaged_one(qtbot: QtBot, verification: Verificatio
 def test_verification_can_be_stopped(
     qtbot: QtBot, verification: Verification, model: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_files, "_CHUNK_BYTES", 100)
-    with qtbot.waitSignal(verification.changed):
-        verification.verify_model(model)
+    stopped = threading.Event()
+    ended = threading.Event()
+
+    def held(_path: Path, _letters: int, on_bytes: Callable[[int], None]) -> str:
+        on_bytes(20)
+        stopped.wait(60)
+        try:
+            on_bytes(20)  # It raises.
+        finally:
+            ended.set()
+        return ""
+
+    monkeypatch.setattr(verifying_and_deleting, "checksum", held)
+    verification.verify_model(model)
+    qtbot.waitUntil(lambda: verification.done_bytes > 0)
     with qtbot.assertNotEmitted(verification.finished, wait=200):
         verification.stop_verifying()
+        stopped.set()
+        assert ended.wait(60)
     assert verification.model is None
-    monkeypatch.undo()
 
 
 def test_lm_studios_folders_are_verified_by_their_names(
