@@ -3,12 +3,14 @@
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -64,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # PySide reads the source of each imported module, to see whether it may want names in snake case; none does.
     vars(sys.modules["shibokensupport.feature"])["_mod_uses_pyside"] = lambda _module: False
     _let_threads_finish_their_slices()
+    _look_up_own_names_only()
     if not hasattr(config, "workerinput"):  # before the workers begin
         from rdchat.inference.loading import header_compiled
 
@@ -71,6 +74,19 @@ def pytest_configure(config: pytest.Config) -> None:
             pass
     for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals, QtBot.waitExposed):
         wait.__kwdefaults__["timeout"] = _PATIENCE_MS  # pytest-qt's five seconds are too few on a busy machine
+
+
+def _look_up_own_names_only() -> None:
+    """Know no other machine by its name: asking the network for it takes as long as that likes."""
+    look_up = socket.getaddrinfo
+    own = {None, "", "localhost", b"localhost", socket.gethostname()}
+
+    def looked_up(host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0) -> list[Any]:
+        if host not in own:
+            flags |= socket.AI_NUMERICHOST
+        return look_up(host, port, family, type, proto, flags)
+
+    socket.getaddrinfo = looked_up
 
 
 def _let_threads_finish_their_slices() -> None:

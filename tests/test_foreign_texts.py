@@ -163,7 +163,7 @@ class StreamedAnswer(Connection):
     sent = b""
 
     @asynccontextmanager
-    async def _answer(self, *_request: object) -> AsyncIterator[Any]:
+    async def _response(self, *_request: object) -> AsyncIterator[Any]:
         async def pieces() -> AsyncIterator[bytes]:
             for at in range(0, len(self.sent), 256):
                 yield self.sent[at : at + 256]
