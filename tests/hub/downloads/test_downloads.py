@@ -187,7 +187,7 @@ def test_nothing_is_a_stray_while_a_record_is_not_understood(
     repository = cached()
     with monkeypatch.context() as now:
         if what == "unreadable":
-            now.setattr("pathlib.Path.open", _too_many_files)
+            now.setattr("rdchat.files.foreign_files.opened", _too_many_files)
         elif what == "newer":
             record.write_text(record.read_text().replace('"files": [[', '"files": [["more", '))
         else:
