@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 openai_module = LateModule("openai")
 PROMPT = "Name three colours."
-CLIENTS = int(os.environ.get("CLIENTS", "30"))
+CLIENTS = int(os.environ.get("CLIENTS", "10"))
 ASK: dict[str, Any] = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": PROMPT}]}
 
 
@@ -98,10 +98,10 @@ def test_token_ids_are_those_of_rdchat_ask(
 ) -> None:
     more = {"return_token_ids": True}
     reply = openai.chat.completions.create(
-        **ASK, seed=11, temperature=temperature, max_tokens=24, n=2, logprobs=True, top_logprobs=3, extra_body=more
+        **ASK, seed=11, temperature=temperature, max_tokens=8, n=2, logprobs=True, top_logprobs=3, extra_body=more
     )
     choice = reply.choices[sibling]
-    options = ("--temperature", str(temperature), "--max-tokens", "24")
+    options = ("--temperature", str(temperature), "--max-tokens", "8")
     report = asked(reply_seed(11, 1, sibling), *options)
     assert choice.to_dict()["token_ids"] == report["token_ids"]
     assert choice.message.content == report["text"]
@@ -112,7 +112,7 @@ def test_token_ids_are_those_of_rdchat_ask(
     written = b"".join(bytes(token.bytes or ()) for token in listed)
     assert written.decode() == report["text"]
     assert all(-token.logprob < 30 and len(token.top_logprobs) == 3 for token in listed)
-    chunks = openai.chat.completions.create(**ASK, seed=11, temperature=temperature, max_tokens=24, stream=True)
+    chunks = openai.chat.completions.create(**ASK, seed=11, temperature=temperature, max_tokens=8, stream=True)
     streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert streamed == reply.choices[0].message.content
 
@@ -222,7 +222,7 @@ def test_a_stop_text_ends_the_answer_and_not_the_thought_before_it(openai: OpenA
     assert " is" in (thought if stream else parts[0].content)
 
 
-_TOKENS = 40
+_TOKENS = 16
 _PROMPT = "Write a story about the sea."
 
 
@@ -280,10 +280,11 @@ def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_s
         qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=120_000)
         alone = Client(app).start().wait(qtbot)
         gate = Gate()
-        slow_replies(monkeypatch, 0.05, gate.wait)
-        paused = Client(app).start()
-        qtbot.waitUntil(lambda: len(paused.text) > 20, timeout=120_000)
+        slow_replies(monkeypatch, 0, gate.wait)
         gate.shut()
+        gate.allow(8)
+        paused = Client(app).start()
+        qtbot.waitUntil(lambda: len(paused.text) > 5, timeout=120_000)
         controller.send("What is the capital of France?")
 
         def begins() -> bool:
@@ -301,6 +302,7 @@ def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_s
         assert "Paris" in controller.chat.path[-1].text
         control = controller.settings
         control.change(replace(control.values, server_at_start=False))
+        slow_replies(monkeypatch, 0.05)
         last = Client(app, 400).start()  # more than it is given time for
         qtbot.waitUntil(lambda: len(last.text) > 5, timeout=120_000)
     qtbot.waitUntil(lambda: bool(last.problem), timeout=60_000)  # quitting ended it, and says so

@@ -102,7 +102,13 @@ def draw(qtbot: QtBot, body: TextBody, text: str | None = None, *, final: bool =
     """Draw all of a text: another one, if one is given."""
     if text is not None:
         body.set_text(text, final)
-    qtbot.waitUntil(lambda: body.take_step(time.perf_counter() + 0.01) is Work.NONE)
+
+    def is_drawn() -> bool:
+        while (left := body.take_step(time.perf_counter() + 0.01)) is Work.READY:
+            pass
+        return left is Work.NONE
+
+    qtbot.waitUntil(is_drawn)
 
 
 def updates(stream: BlockStream, text: str, *, final: bool = True) -> Iterator[Update]:
