@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 openai_module = LateModule("openai")
 PROMPT = "Name three colours."
-CLIENTS = int(os.environ.get("CLIENTS", "10"))
+CLIENTS = int(os.environ.get("CLIENTS", "15"))
 ASK: dict[str, Any] = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": PROMPT}]}
 
 
@@ -146,7 +146,7 @@ def test_many_clients_leave_memory_and_folders_as_they_were(served: Served, open
     taken = [run(), run()]
     # Each round would leave caches of 40 tokens, which take more. What drafting needs is compiled once, and MLX keeps
     # freed buffers until they are too many, so single rounds grow without a leak.
-    while taken[-1] - taken[-2] > CLIENTS * 700_000:
+    while taken[-1] - taken[-2] > CLIENTS * 500_000:
         assert len(taken) < 12, taken
         taken.append(run())
     assert not [each for each in served.data.rglob("*") if each.suffix == ".db"]
