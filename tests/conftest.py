@@ -282,6 +282,8 @@ def default_model_folder() -> Path:
     """The real default model as `make setup` installs it."""
     if not (_INSTALLED_MODEL / "config.json").exists():
         pytest.fail(f"The default model is not at {_INSTALLED_MODEL}: run `make setup`.")
+    import rdchat.inference.loading  # noqa: F401  now, so that the first test's trial of it is kept for the others
+
     return _INSTALLED_MODEL
 
 

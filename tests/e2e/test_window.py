@@ -61,7 +61,7 @@ def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_wh
     qapp: QApplication, qtbot: QtBot, default_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow_replies(monkeypatch, 0.05)
-    short = SamplingParams(temperature=0, max_tokens=32)
+    short = SamplingParams(temperature=0, max_tokens=12)
     SettingsStore(paths.settings_path()).save_settings(Settings(sampling=short, titles_by_model=False))
     with running_app(qapp, qtbot) as app:
         controller = app.controller
@@ -114,8 +114,9 @@ def test_the_engine_thread_never_takes_widgets_apart(
 
 @pytest.mark.slow
 def test_a_reply_that_a_sigkill_cuts_is_there_up_to_its_last_half_second_and_can_be_continued(
-    qapp: QApplication, qtbot: QtBot, default_model: Path
+    qapp: QApplication, qtbot: QtBot, small_model: Path
 ) -> None:
+    start_with(small_model, max_tokens=400)
     seen = ""
     settled = ""
     with subprocess.Popen([sys.executable, "-c", WRITING_APP], stdout=subprocess.PIPE) as process:
@@ -220,22 +221,21 @@ def kept_caches() -> list[Path]:
 
 @pytest.mark.slow
 def test_its_caches_are_in_memory_alone_and_go_with_it(
-    qapp: QApplication, qtbot: QtBot, default_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    qapp: QApplication, qtbot: QtBot, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    short = SamplingParams(temperature=0, max_tokens=4)
-    SettingsStore(paths.settings_path()).save_settings(Settings(sampling=short, titles_by_model=False))
+    start_with(small_model)
     with running_app(qapp, qtbot) as app:
         controller = app.controller
         qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=120_000)
         controller.chat.start_temporary()
-        say(qtbot, app, f"{WORD} " * 400)
+        say(qtbot, app, f"{WORD} " * 40)
         wait_for_caches(qtbot, app, 1)
         controller.chat.discard()
         wait_for_caches(qtbot, app, 0)
         controller.chat.start_temporary()
-        say(qtbot, app, f"{WORD} " * 400)
+        say(qtbot, app, f"{WORD} " * 40)
         qtbot.wait(2000)  # what is kept on disk is written while nothing happens
         assert kept_caches() == []
         folders = (paths.data_dir(), paths.cache_dir(), tmp_path / "temporary")

@@ -1,4 +1,4 @@
-"""What a tiny model can verify, tried once for all equal ones of a process: a trial takes some 60 calls."""
+"""What a model can verify, tried once for all equal ones of a process: a trial takes some 60 calls."""
 
 import hashlib
 from dataclasses import replace
@@ -14,7 +14,6 @@ from rdchat.inference.verification.capability import Capability, check_capabilit
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.target import LoadedModel
 
-_LARGEST_BYTES = 20_000_000  # of a model whose weights are read faster than it is tried
 _found: dict[str, Capability] = {}
 
 
@@ -27,8 +26,6 @@ def with_known(model: LoadedModel, capability: Capability) -> LoadedModel:
 def check_once(network: nn.Module, hooks: ModelHooks, vocabulary_size: int) -> Capability:
     """Return what a network can verify, and leave the hooks as a trial does."""
     weights = tree_flatten(network.parameters())
-    if sum(array.nbytes for _, array in weights) > _LARGEST_BYTES:
-        return check_capability(network, hooks, vocabulary_size)
     setting = f"{vocabulary_size} {mx.default_device()} {network} {getattr(network, 'args', '')}"
     digest = hashlib.sha256(setting.encode())
     for name, array in weights:
