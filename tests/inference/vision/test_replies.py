@@ -1,9 +1,13 @@
 """Replies to images: the same text in every mode, also if interrupted, and only what is new is read and seen."""
 
 import hashlib
+import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -258,7 +262,7 @@ def test_an_image_that_fails_becomes_a_note(
     assert written == answer(ChatSession(model), asked(*noted)).text
 
 
-# Writes the caches of one reply after another, until it is killed.
+# Writes the caches of one reply after another, until it is killed, and says when a file is about to be complete.
 _WRITER = """
 import itertools, sys
 from pathlib import Path
@@ -267,10 +271,13 @@ disk_caches.ROWS = segments.ROWS = 16
 disk_caches._MIN_TOKENS = disk_caches._MIN_GAIN = 8
 folder, place = map(Path, sys.argv[1:])
 session = ChatSession(load_model(folder, "float32"))
+def note(event, arguments):
+    if event == "os.rename" and str(arguments[1]).startswith(str(place / "chat")):
+        print("writes", flush=True)
+sys.addaudithook(note)
 for count in itertools.count(1):
     list(session.generate(about(place, count % 3 + 1, keep=True)))
     session.disk.finish_writing(10.0)
-    print("stored", flush=True)
 """
 
 
@@ -323,18 +330,23 @@ def test_a_killed_process_leaves_caches_that_hold(tmp_path: Path, monkeypatch: p
     for name in ("_MIN_TOKENS", "_MIN_GAIN"):
         monkeypatch.setattr(disk_caches, name, 8)
     folder = seeing_folder(tmp_path / "model", "qwen3_vl")
+    places = [tmp_path / str(number) for number in range(8)]
+    command = [sys.executable, "-c", _WRITER, str(folder), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer, ExitStack() as ending:
+        ending.callback(writer.kill)
+        assert writer.stdout is not None
+        for place in places:
+            assert writer.stdout.readline() == "writes\n"
+            # What a process leaves that is stopped here is what it would leave if it were killed.
+            writer.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, writer.pid, os.WSTOPPED)
+            shutil.copytree(tmp_path / "chat", place / "chat")
+            writer.send_signal(signal.SIGCONT)
     model = load_model(folder, "float32")
     found = 0
-    for kills in range(1, 4):
-        with subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(folder), str(tmp_path)], stdout=subprocess.PIPE, text=True
-        ) as writer:
-            assert writer.stdout is not None
-            for _ in range(kills):
-                assert writer.stdout.readline() == "stored\n"
-            writer.kill()
-        for count in (1, 3):
-            request = about(tmp_path, count, keep=True)
+    for place in places:
+        for count in (2, 3):
+            request = about(place, count, keep=True)
             end = answer(ChatSession(model), request)
             assert end.token_ids == ids_of(model, request)
             found += end.statistics.disk_prompt_tokens
@@ -374,9 +386,9 @@ def described(session: ChatSession, image: ChatImage) -> str:
 def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
     session = ChatSession(model)
     wrong = list[str]()
-    count = 20
+    count = 6  # each size in both formats
     for image, caption in drawings(tmp_path, count):
         said = described(session, image)
         if said != caption:
             wrong.append(f"{said} | {caption}")
-    assert len(wrong) < 0.1 * count, wrong
+    assert len(wrong) < 2, wrong
