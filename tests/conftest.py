@@ -25,6 +25,7 @@ from rdchat import host, machine, paths
 from rdchat.services.app.event_loop import collect_if_due
 from tests.hub.surroundings import hub, this_machine_only
 from tests.kernels import temporary_folder
+from tests.project.scripts import parsed
 
 __all__ = ["hub", "this_machine_only"]
 
@@ -152,10 +153,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Run a test, and the fixtures that it is the first to need, on the device that its marks ask for."""
     with _device_for(item):
-        return (yield)
+        done = yield
+    if not (nextitem and nextitem.nodeid.startswith(_ON_ONE_WORKER[1])):
+        parsed.cache_clear()  # two million objects: each collection would look at them for two seconds
+    return done
 
 
 def _device_for(item: pytest.Item) -> AbstractContextManager[None]:
