@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePath
 
@@ -25,16 +26,18 @@ SPLIT = {"PySide6", "PySide6/Qt", "transformers"}
 MIN_MB = 2.0
 
 
-def cleanup_patterns() -> list[str]:
+def cleanup_patterns() -> tuple[str, ...]:
     """Return the globs for the app's packages, relative to their folder."""
     app = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["briefcase"]["app"]["rdchat"]
     paths: list[str] = app["macOS"]["cleanup_paths"]
-    return [path.removeprefix(PACKAGES) for path in paths if path.startswith(PACKAGES)]
+    return tuple(path.removeprefix(PACKAGES) for path in paths if path.startswith(PACKAGES))
 
 
-def is_removed(path: PurePath, patterns: list[str]) -> bool:
+@cache
+def is_removed(path: PurePath, patterns: tuple[str, ...]) -> bool:
     """Return whether a file or folder, relative to the packages' folder, is removed or lies in what is."""
-    return any(_matches(each, pattern) for each in (path, *path.parents) for pattern in patterns)
+    within = path.parts and is_removed(path.parent, patterns)
+    return within or any(_matches(path, pattern) for pattern in patterns)
 
 
 def _matches(path: PurePath, pattern: str) -> bool:
