@@ -301,7 +301,7 @@ class Soak:
             self._controller.chats.order.erase([erased])
             self._new_chat()
         elif len(self._controller.chat.unsent.waiting) < 3:
-            self._controller.send("".join(words(self._random, 200)))
+            self._controller.send("".join(words(self._random, 60)))
 
     def _stop(self) -> None:
         self._controller.stop_reply()
@@ -312,7 +312,7 @@ class Soak:
         widgets = [each for each in widgets if each.message.role is not Role.TOOL and not each.is_busy]
         if widgets:
             editor = self._random.choice(widgets).edit()
-            editor.field.setPlainText("".join(words(self._random, 200)))
+            editor.field.setPlainText("".join(words(self._random, 60)))
             ends: list[Callable[[], object]] = [editor.field.submit_requested.emit, editor.cancelled.emit, lambda: None]
             self._random.choice(ends)()
 
@@ -355,10 +355,13 @@ class Soak:
 
 def tiny_models(folder: Path) -> tuple[str, str]:
     """Write two models of random weights, and return their folders."""
-    import rdchat.inference.blas  # noqa: F401  it picks the fast BLAS; the scripted engine needs no MLX
+    from rdchat.inference import blas  # it picks the fast BLAS; the scripted engine needs no MLX
+
+    # isort: split
     from rdchat.inference.models.default_conversion import convert
     from tests.inference.gguf_samples import write_gguf
 
+    blas.compiled_kernels = lambda: 0  # while idle it looks at all of them for each array: tests have hundreds
     source = write_gguf(folder / "tiny.gguf")
     models = (folder / "one", folder / "two")
     for model in models:
