@@ -115,7 +115,7 @@ for number in range(10**6):
 """
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_kill_while_files_are_stored_leaves_those_of_before_or_after(
     tmp_path: Path, start_process: StartProcess, kills: int
 ) -> None:
