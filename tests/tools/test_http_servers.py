@@ -18,7 +18,6 @@ from rdchat.work.child_process import ChildProcess
 from tests.serving import in_background
 from tests.tools.conftest import Start
 from tests.tools.http_server import HttpToolServer
-from tests.tools.running import Run, tools_child
 
 
 @pytest.fixture(scope="module")
@@ -200,20 +199,18 @@ def address() -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_the_time() -> None:
-    with tools_child() as child:
-        run = Run(child, ToolServer("time", (sys.executable, "-m", "mcp_server_time")))
-        assert [tool["name"] for tool in run.listed()] == ["get_current_time", "convert_time"]
-        result = run.call("get_current_time", json.dumps({"timezone": "Asia/Kathmandu"}))
-        assert json.loads(result["text"])["datetime"].endswith("+05:45")
-        assert run.call("get_current_time", json.dumps({"timezone": "Nowhere"}))["is_error"]
+def test_the_time(start: Start) -> None:
+    run = start(ToolServer("time", (sys.executable, "-m", "mcp_server_time")))
+    assert [tool["name"] for tool in run.listed()] == ["get_current_time", "convert_time"]
+    result = run.call("get_current_time", json.dumps({"timezone": "Asia/Kathmandu"}))
+    assert json.loads(result["text"])["datetime"].endswith("+05:45")
+    assert run.call("get_current_time", json.dumps({"timezone": "Nowhere"}))["is_error"]
 
 
 @pytest.mark.slow
-def test_a_page(address: str) -> None:
-    with tools_child() as child:
-        run = Run(child, ToolServer("web", (sys.executable, "-m", "mcp_server_fetch", "--allow-private-ips")))
-        assert [tool["name"] for tool in run.listed()] == ["fetch"]
-        result = run.call("fetch", json.dumps({"url": address}))
-        assert not result["is_error"]
-        assert "Buy **milk**" in result["text"]
+def test_a_page(start: Start, address: str) -> None:
+    run = start(ToolServer("page", (sys.executable, "-m", "mcp_server_fetch", "--allow-private-ips")))
+    assert [tool["name"] for tool in run.listed()] == ["fetch"]
+    result = run.call("fetch", json.dumps({"url": address}))
+    assert not result["is_error"]
+    assert "Buy **milk**" in result["text"]

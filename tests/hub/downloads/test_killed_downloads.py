@@ -35,7 +35,6 @@ from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, make_target,
 from tests.processes import python_process
 
 ROUNDS = int(os.environ.get("KILLS", "6"))
-MTP_KILLS = 2 * ROUNDS
 KILLED = "The downloading process was killed. Perhaps memory is short."
 _KILLED_S = 0.7  # after the first byte, at most
 
@@ -100,7 +99,7 @@ def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path
 
     files = put_model(hub, small_model)
     size = sum(map(len, files.values()))
-    hub.bytes_per_second = size / 4
+    hub.bytes_per_second = size / 2
     moment = random.Random(sum(who.encode()))
     finished = 0
     for number in range(20 * ROUNDS):
@@ -134,11 +133,11 @@ def test_killed_mtp_layers_are_whole_or_go_on_at_the_byte(hub: HubServer, tmp_pa
     original.put(hub)
     plan = plan_part(HubApi(find_endpoint()), target, ORIGINAL)
     folder = paths.drafters_dir() / target.drafter
-    hub.bytes_per_second = plan.size / 4
+    hub.bytes_per_second = plan.size / 2
     moment = random.Random(38)
     finished = 0
-    for number in range(10 * MTP_KILLS):
-        if number >= MTP_KILLS and finished:  # as above
+    for number in range(10 * ROUNDS):
+        if number >= ROUNDS and finished:  # as above
             break
         download = begin_drafter(plan)
         here = partial_sizes(place())

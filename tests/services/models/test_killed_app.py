@@ -32,7 +32,7 @@ from tests.processes import moments
 from tests.services.models.followed_downloads import FollowedDownloads
 
 WEIGHTS = "model.safetensors"
-KILLS = int(os.environ.get("KILLS", "4"))  # KILLS=50 make test-slow takes a quarter of an hour for these
+KILLS = int(os.environ.get("KILLS", "3"))  # KILLS=50 make test-slow takes a quarter of an hour for these
 _KILLED_S = 0.8  # after the first request, at most
 
 
@@ -127,7 +127,7 @@ def test_an_app_killed_again_and_again_goes_on(hub: HubServer, small_model: Path
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_whole_app_killed_again_and_again_goes_on(hub: HubServer, small_model: Path) -> None:
-    kill_the_app(hub, small_model, 3, "window")
+    kill_the_app(hub, small_model, 2, "window")
 
 
 def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -> None:
