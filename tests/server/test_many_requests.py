@@ -47,7 +47,8 @@ Kind = Callable[[Server, int], None]
 class EchoingEngine(ScriptedGate):
     """A reply has a token for each word of the last message.
 
-    A message that begins with "forever" is written again and again until the reply is cancelled or has its most tokens.
+    A message that begins with "forever", or "slowly", is written again and again until the reply is cancelled or has its
+    most tokens.
 
     Attributes:
         begun: Number of replies that began.
@@ -72,12 +73,13 @@ class EchoingEngine(ScriptedGate):
         said = request.messages[-1].content if request.text is None else request.text
         words = said.split(" ")
         on_event(PrefillProgress(request.request_id, len(words), len(words), 0))
-        most = request.sampling.max_tokens if words[0] == "forever" else min(len(words), request.sampling.max_tokens)
+        pause_s = 0.001 if words[0] == "slowly" else 0
+        most = min(10**9 if pause_s or words[0] == "forever" else len(words), request.sampling.max_tokens)
         text = ""
         finish = FinishReason.EOS if most >= len(words) else FinishReason.LENGTH
         ids: list[int] = []
         for index in range(most):
-            if running.cancelled.is_set():
+            if running.cancelled.wait(pause_s):
                 finish = FinishReason.CANCELLED
                 self.cancelled += 1
                 break
@@ -188,7 +190,7 @@ def never_whole(server: Server, _number: int) -> None:
 
 def leaves(server: Server, number: int) -> None:
     """Leave before, at, or in the middle of the reply."""
-    link = opened(server, chat(LONG, stream=True, max_tokens=20_000))
+    link = opened(server, chat("slowly " + "x" * 500, stream=True, max_tokens=20_000))
     if number % 3:
         link.recv(number % 3 * 2000)
     if number % 2:
