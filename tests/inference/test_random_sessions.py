@@ -43,7 +43,7 @@ __all__ = ["chat_folder", "small_blocks"]
 pytestmark = [pytest.mark.slow, pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]
 
 SESSIONS = int(os.environ.get("SESSIONS", "1"))
-STEPS = 24
+STEPS = 12
 MODELS = fakes.MODELS | {
     "a window longer than the chat": partial(shared_llama, sliding_window=400),
     "a short context": partial(shared_llama, context_length=150),
