@@ -27,7 +27,7 @@ _ADJECTIVES = ("red", "small", "old", "quick", "happy")
 _NOUNS = ("fox", "cat", "house", "river", "child", "garden")
 _VERBS = ("sees", "finds", "likes", "follows")
 _LENGTH = 96
-_STEPS = 200
+_STEPS = 100
 
 
 def sentence(draw: random.Random) -> str:
