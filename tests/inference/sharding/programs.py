@@ -1,6 +1,6 @@
 """Programs of ranks in tests, and how they are started: `python -m tests.inference.sharding.programs`."""
 
-import rdchat.inference.blas  # noqa: F401  before MLX
+import rdchat.inference.blas  # before MLX
 
 # isort: split
 import json
