@@ -111,8 +111,13 @@ def _drafting_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _equal_models_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try equal models once in a process, where what loads them was imported by an earlier test or its file."""
+def _equal_models_are_tried_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try equal models once in a process, where what loads them was imported by an earlier test or its file.
+
+    It is for the real model at once, of which a trial takes longest.
+    """
+    if "default_model" in request.fixturenames:
+        import rdchat.inference.loading  # noqa: F401
     if loading := sys.modules.get("rdchat.inference.loading"):
         from tests.inference.known_capabilities import check_once
 
@@ -286,8 +291,6 @@ def default_model_folder() -> Path:
     """The real default model as `make setup` installs it."""
     if not (_INSTALLED_MODEL / "config.json").exists():
         pytest.fail(f"The default model is not at {_INSTALLED_MODEL}: run `make setup`.")
-    import rdchat.inference.loading  # noqa: F401  now, so that the first test's trial of it is kept for the others
-
     return _INSTALLED_MODEL
 
 
