@@ -47,8 +47,8 @@ Kind = Callable[[Server, int], None]
 class EchoingEngine(ScriptedGate):
     """A reply has a token for each word of the last message.
 
-    A message that begins with "forever", or "slowly", is written again and again until the reply is cancelled or has its
-    most tokens.
+    A message that begins with "forever", or "slowly", is written again and again until the reply is cancelled or has
+    its most tokens.
 
     Attributes:
         begun: Number of replies that began.
