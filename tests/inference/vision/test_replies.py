@@ -386,9 +386,9 @@ def described(session: ChatSession, image: ChatImage) -> str:
 def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
     session = ChatSession(model)
     wrong = list[str]()
-    count = 6  # each size in both formats
+    count = 12  # each size in both formats, twice
     for image, caption in drawings(tmp_path, count):
         said = described(session, image)
         if said != caption:
             wrong.append(f"{said} | {caption}")
-    assert len(wrong) < 2, wrong
+    assert len(wrong) < 0.1 * count, wrong
