@@ -24,7 +24,7 @@ from xdist.scheduler import LoadFileScheduling
 from rdchat import host, machine, paths
 from rdchat.services.app.event_loop import collect_if_due
 from tests.hub.surroundings import hub, this_machine_only
-from tests.kernels import temporary_folder
+from tests.kernels import prepared_marker, temporary_folder
 from tests.project.scripts import parsed
 
 __all__ = ["hub", "this_machine_only"]
@@ -107,7 +107,7 @@ def _drafting_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let replies draft from the first one on, whatever is compiled on this machine."""
     from rdchat.inference import blas
 
-    monkeypatch.setattr(blas, "compiled_marker", lambda _kind: Path(os.devnull))
+    monkeypatch.setattr(blas, "compiled_marker", prepared_marker)
 
 
 @pytest.fixture(autouse=True)

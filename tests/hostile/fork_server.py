@@ -134,12 +134,13 @@ def main() -> None:
 def _import() -> None:
     from rdchat.inference import blas  # it picks the fast BLAS, so it goes before MLX
     from rdchat.work import child_process
+    from tests.kernels import prepared_marker
 
     for module in (_PRELOADED + (_FOR_MODELS if "models" in sys.argv else "")).split():
         importlib.import_module(module)
     stand_in = SimpleNamespace(PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired, Popen=_ForkedChild)
     child_process.subprocess = stand_in  # type: ignore[assignment,attr-defined]
-    blas.compiled_marker = lambda kind: Path(os.devnull)  # replies draft from the first one on, as in all tests
+    blas.compiled_marker = prepared_marker
     gc.collect()
     gc.freeze()
 

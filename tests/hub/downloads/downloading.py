@@ -2,9 +2,11 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -34,6 +36,28 @@ def small_files() -> dict[str, bytes]:
         "model.safetensors": random_bytes(400_000, 2),
         "README.md": b"# Small",
     }
+
+
+class HeldVerification:
+    """Holds verifications at their first file until `let_go` is set; one that was stopped must notice it then.
+
+    Attributes:
+        ended: Set when the file was left.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.let_go = Event()
+        self.ended = Event()
+        monkeypatch.setattr("rdchat.hub.verifying_and_deleting.checksum", self._read)
+
+    def _read(self, _path: Path, _letters: int, on_bytes: Callable[[int], None]) -> str:
+        on_bytes(20)
+        self.let_go.wait(60)
+        try:
+            on_bytes(20)  # It raises.
+        finally:
+            self.ended.set()
+        return ""
 
 
 WEIGHTS = "model.safetensors"

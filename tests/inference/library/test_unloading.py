@@ -108,16 +108,16 @@ def test_on_metal_a_model_may_take_what_is_recommended(monkeypatch: pytest.Monke
 
 
 REAL = """
-import os, sys
-from pathlib import Path
+import sys
 import psutil
 from rdchat.inference import blas
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.local_engine import LocalEngine
 from tests.inference.fakes import ask
+from tests.kernels import prepared_marker
 
 process, engine = psutil.Process(), LocalEngine()
-blas.compiled_marker = lambda _: Path(os.devnull)  # nothing is compiled first
+blas.compiled_marker = prepared_marker
 info = engine.load(sys.argv[1], Dtype.FLOAT32, lambda _: None)
 list(engine.generate(ask("Hello", max_tokens=2)))
 loaded = process.memory_info().rss

@@ -48,6 +48,7 @@ from tests.inference.families import HYBRIDS, TREES, network_of
 from tests.inference.plain_replies import drafted
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.threads import load_silently
+from tests.kernels import prepared_marker
 
 ROOT = Path(__file__).parents[3]
 # Of processes that should have ended long before.
@@ -328,7 +329,6 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
 
 
 if __name__ == "__main__":
-    # As for all tests: otherwise the first replies would draft nothing.
-    rdchat.inference.blas.compiled_marker = lambda _kind: Path(os.devnull)
+    rdchat.inference.blas.compiled_marker = prepared_marker
     result = globals()[sys.argv[1]](*json.loads(sys.argv[2]))
     sys.stdout.write(json.dumps(result))

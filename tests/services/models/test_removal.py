@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.hub import CachedRepository, HubError, RepositoryFiles, Tokens, verifying_and_deleting
+from rdchat.hub import CachedRepository, HubError, RepositoryFiles, Tokens
 from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_process import DownloadQueue
@@ -23,7 +23,15 @@ from rdchat.inference.library.original_source import make_part
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.removal import Removal, Verification
 from rdchat.work.job import Job
-from tests.hub.downloads.downloading import NAME, cached, check_whole, download, random_bytes, small_files
+from tests.hub.downloads.downloading import (
+    NAME,
+    HeldVerification,
+    cached,
+    check_whole,
+    download,
+    random_bytes,
+    small_files,
+)
 from tests.hub.hub_server import Fault, HubServer
 from tests.services.models.library_samples import library_model
 
@@ -211,25 +219,13 @@ def test_a_whole_model_and_a_damaged_one(qtbot: QtBot, verification: Verificatio
 def test_verification_can_be_stopped(
     qtbot: QtBot, verification: Verification, model: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped = threading.Event()
-    ended = threading.Event()
-
-    def held(_path: Path, _letters: int, on_bytes: Callable[[int], None]) -> str:
-        on_bytes(20)
-        stopped.wait(60)
-        try:
-            on_bytes(20)  # It raises.
-        finally:
-            ended.set()
-        return ""
-
-    monkeypatch.setattr(verifying_and_deleting, "checksum", held)
+    held = HeldVerification(monkeypatch)
     verification.verify_model(model)
     qtbot.waitUntil(lambda: verification.done_bytes > 0)
     with qtbot.assertNotEmitted(verification.finished, wait=200):
         verification.stop_verifying()
-        stopped.set()
-        assert ended.wait(60)
+        held.let_go.set()
+        assert held.ended.wait(60)
     assert verification.model is None
 
 

@@ -1,9 +1,7 @@
 """Models are deleted, put back, verified and mended on the Installed page, against a hub on this machine."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 
 import pytest
 from PySide6.QtWidgets import QCheckBox, QMessageBox
@@ -18,7 +16,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.entries import verdict_text
 from rdchat.ui.models.installed_page import InstalledPage
-from tests.hub.downloads.downloading import NAME, cached, download, small_files
+from tests.hub.downloads.downloading import NAME, HeldVerification, cached, download, small_files
 from tests.hub.hub_server import HubServer
 from tests.inference.vision.seeing_models import seeing_folder, without_tower
 from tests.services.models.library_samples import library_model
@@ -155,15 +153,7 @@ def test_a_model_is_verified_and_mended_by_the_version_that_is_damaged(
 def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     qtbot: QtBot, page: InstalledPage, models: Models, downloaded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped = Event()
-
-    def held(_path: Path, _letters: int, on_bytes: Callable[[int], None]) -> str:
-        on_bytes(20)
-        stopped.wait(10)
-        on_bytes(20)  # It raises.
-        return ""
-
-    monkeypatch.setattr("rdchat.hub.verifying_and_deleting.checksum", held)
+    held = HeldVerification(monkeypatch)
     page.details.row.verify.trigger()
     qtbot.waitUntil(lambda: models.verification.done_bytes > 0)
     assert page.result.link.text() == "Stop"
@@ -172,7 +162,7 @@ def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     pick(page, NAME)
     assert page.result.link.isVisible()
     page.result.link.click()
-    stopped.set()
+    held.let_go.set()
     assert models.verification.model is None
     assert page.result.label.isHidden()
 
