@@ -336,6 +336,7 @@ def _open_webui_message(chat: ForeignChat, message: Json) -> Content:
     is_folded = isinstance(content, str) and role is Role.ASSISTANT
     text = _unfolded(chat, content, is_copy=bool(output)) if is_folded else chat.text_of(content)
     texts = [with_copy(_output(chat, output), text)]
+    texts += _texts_of_files(chat, message)
     texts.append(chat.take_text(message, "files"))
     if role is Role.ASSISTANT and error:
         message_text = error.get("content") if isinstance(error, dict) else error
@@ -343,6 +344,23 @@ def _open_webui_message(chat: ForeignChat, message: Json) -> Content:
         facts["error"] = message_text if isinstance(message_text, str) else "It failed in Open WebUI."
     chat.leave_out(message, _LEFT_OUT)
     return role, joined(texts), facts
+
+
+def _texts_of_files(chat: ForeignChat, message: Json) -> list[str]:
+    """Take the documents whose text the export has out of `files`; return their texts."""
+    texts = []
+    others = []
+    for each in chat.listed(message, "files"):
+        file = chat.inner(each, "file")
+        text = chat.take_text(chat.inner(file, "data"), "content")
+        if text.strip():
+            label = file.pop("filename", None) or each.pop("name", None)
+            texts.append(attached_text(label, text))
+            chat.count_rest(each)
+        else:
+            others.append(each)
+    message["files"] = others
+    return texts
 
 
 def _output(chat: ForeignChat, output: list[Json]) -> str:

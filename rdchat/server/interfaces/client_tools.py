@@ -224,7 +224,7 @@ def read_answer(tools: Tools, choice: object, shape: AnswerShape | None) -> dict
         case {"type": "function", "function": {"name": str(name)}} | {"type": "function" | "tool", "name": str(name)}:
             chosen = _chosen_tools(tools, name)
         case _:
-            raise unsupported("tool_choice", "give `auto`, `none`, `any`, `required` or the name of a tool.")
+            raise unsupported("tool_choice", "give `auto`, `none`, `any`, `required`, or an object that names a tool.")
     return {"shape": call_shape(chosen), "tools": tools}
 
 

@@ -32,8 +32,10 @@ type Images = Mapping[int, tuple[ChatImage, ...]]
 type LeftOut = Mapping[int, Sequence[str]]
 """Digests of the images that the model does not get since a chat has too many, by the ids of their messages."""
 Count = Callable[[Sequence[ChatMessage]], int]
-# What is left of a long result of a tool that is shortened, in characters.
+# What is left of a long result of a tool that is shortened, in characters; a third of it is from the end, where errors
+# and exit codes stand.
 _LONG_RESULT = 600
+_RESULT_END = 200
 
 NOT_RUN = "The person did not run this call."
 """What the model gets as the result of a call that the person refused, or passed over with another question."""
@@ -181,13 +183,14 @@ def seen(path: Sequence[Message]) -> Iterator[Message]:
 
 
 def shortened(message: Message) -> Message:
-    """Return a result of a tool without most of a long text and without its images, and any other message as it is."""
+    """Return a result of a tool without its images and the middle of a long text, and any other message as it is."""
     excess = len(message.text) - _LONG_RESULT
     if message.role is not Role.TOOL or (excess <= 0 and not message.files):
         return message
-    lines = [message.text[:_LONG_RESULT]]
+    lines = [message.text]
     if excess > 0:
-        lines.append(f"(left out: {excess:,} more characters)")
+        begin = message.text[: _LONG_RESULT - _RESULT_END]
+        lines = [begin, f"(left out: {excess:,} characters)", message.text[-_RESULT_END:]]
     lines += [f"(left out: {file.name})" for file in message.files]
     return replace(message, text="\n".join(lines), files=())
 

@@ -200,7 +200,8 @@ def _open_webui() -> dict[str, Any]:
         "<summary>Tool Executed</summary>\n</details>\nGo there."
     )
     sources = [{"source": {"name": "A file name"}, "document": ["A passage"], "metadata": [{"name": "Its name"}]}]
-    document = {"type": "file", "file": {"filename": "a b.txt", "data": {"content": "Words of a file"}}}
+    document = {"type": "file", "file": {"filename": "my plan.txt", "data": {"content": "Words of a file"}}}
+    of_chat = {"type": "file", "file": {"filename": "c d.txt", "data": {"content": "Words of another file"}}}
     status = [{"action": "web_search", "description": "Searching the web", "done": True}]
     messages = [
         open_webui_message("a", None, "user", "Where to?", files=[document, {"type": "image", "url": ADDRESS}]),
@@ -215,7 +216,7 @@ def _open_webui() -> dict[str, Any]:
                                               {"type": "image_url", "image_url": {"url": "x"}}]),
     ]  # fmt: skip
     params = {"system": "You are a guide.", "temperature": 0.2, "stop": ["The end"], "seed": 3, "num_predict": 7}
-    more = {"params": params, "files": [document], "tags": ["a tag"]}
+    more = {"params": params, "files": [of_chat], "tags": ["a tag"]}
     return open_webui_chat(messages, "e", **more) | {"meta": {"tags": ["another tag"]}}
 
 

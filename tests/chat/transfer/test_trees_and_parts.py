@@ -153,6 +153,14 @@ def test_an_error_of_open_webui_is_that_of_the_reply(error: object, words: str):
     assert (reply.status, reply.error) == (MessageStatus.FAILED, words)
 
 
+def test_the_text_of_a_document_of_open_webui_stands_in_its_message():
+    document = {"type": "file", "name": "plan.pdf", "file": {"data": {"content": "Two oars."}}}
+    asked = QUESTION | {"files": [document, {"type": "file", "name": "scan.pdf", "file": {}}]}
+    chat = webui(asked, open_webui_message("b", "a", "assistant", "Rome"))
+    assert shown(chat) == ["Where to?\n\n[plan.pdf]\n\nTwo oars.", "Rome"]
+    assert +chat.without == {"file": 1}
+
+
 def test_a_chat_of_open_webui_without_a_tree_is_read_as_its_list():
     said = [QUESTION | {"parentId": None}, open_webui_message("b", None, "assistant", "Rome")]
     assert shown(read("Open WebUI", {"chat": {"messages": said}})) == ["Where to?", "Rome"]

@@ -54,8 +54,10 @@ def check_seen(path: Sequence[Message]) -> None:
         if shown != whole:
             assert whole.role is Role.TOOL
             assert number <= max(marks)
-            assert whole.text.startswith(shown.text.partition("\n(left out: ")[0])
-            assert "(left out: " in shown.text
+            begin, mark, end_of_text = shown.text.partition("\n(left out: ")
+            assert whole.text.startswith(begin)
+            assert mark
+            assert whole.text.endswith(end_of_text.partition(" characters)\n")[2])
 
 
 @settings(max_examples=40)
