@@ -1,20 +1,31 @@
 """Law: each reply of a session, whatever came before it, is that of a new session without drafts: tokens and text.
 
 `SESSIONS=20 make test-slow ARGS=tests/inference/test_random_sessions.py` walks twenty sessions of each model.
+Beside the usual settings, walks have odd ones: tokenizers of bytes and of words, penalties below 1, temperatures near
+0, shapes in the middle of a chat, limits of thoughts, and kept caches that were harmed.
 """
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
 
+import mlx.core as mx
 import pytest
+from mlx.utils import tree_flatten
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.decoders import ByteFallback, Fuse, Replace as Replaced, Sequence as Sequenced
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import Replace as Normalized
+from tokenizers.pre_tokenizers import Split
 
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import (
+    AnswerShape,
     CacheFolder,
     ChatImage,
     ChatMessage,
@@ -26,8 +37,11 @@ from rdchat.inference.api import (
     ReplyEnd,
     Role,
     SamplingParams,
+    ShapeKind,
     StoppedError,
+    ThinkingChoice,
 )
+from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -35,8 +49,11 @@ from rdchat.inference.vision.image_rows import TowerInput
 from tests.inference import fakes
 from tests.inference.caches_on_disk.kept import PLENTY, chat_folder, small_blocks
 from tests.inference.fakes import ALPHABET, shared_family, shared_llama, token_events
+from tests.inference.families import COMMON, TREES, network_of
 from tests.inference.plain_replies import plain
+from tests.inference.prompts.folders import QWEN
 from tests.inference.ready_drafters import ready_session, settings_of
+from tests.inference.tokenizer_kinds import SPECIAL, letters, pieces
 from tests.inference.vision.seeing_models import picture, seeing_folder
 
 __all__ = ["chat_folder", "small_blocks"]
@@ -55,6 +72,11 @@ MODELS = fakes.MODELS | {
     )
 }  # fmt: skip
 SEEING = ("smolvlm", "qwen3_5", "qwen3_vl", "qwen2_5_vl", "gemma3", "gemma4", "gemma4_e", "lfm2_vl", "mistral3")
+_SHAPES = (
+    AnswerShape(ShapeKind.REGEX, "[ab ]{2,9}c?"),
+    AnswerShape(ShapeKind.REGEX, " (brown fox|lazy dog) ?"),
+    AnswerShape(ShapeKind.SCHEMA, '{"enum": ["red", "a fox", 7, null]}'),
+)
 _LONGEST = 260
 _WORDS = ("abcabcabc", "hello there", "so it is", "an apple and a pear and an apple", "more", "a", "what is this. ")
 
@@ -68,6 +90,7 @@ class Walk:
         small: The draft model; None for a small llama.
         folder: Where KV caches are kept.
         images: The images that messages may have.
+        words: Whether the model has a tokenizer of words, so that a reply may have a shape, and a switch for thoughts.
         seed: Decides all.
     """
 
@@ -78,10 +101,12 @@ class Walk:
         small: LoadedModel | None,
         folder: Path,
         images: Sequence[ChatImage],
+        words: bool,
         seed: int,
     ) -> None:
         self.alone = alone
         self.images = images
+        self.words = words
         self.folder = folder
         self.random = Random(seed)
         self._open = partial(ready_session, model, small)
@@ -107,7 +132,7 @@ class Walk:
         draw = self.random
         asked = [at for at, message in enumerate(chat) if message.role is Role.USER]
         step = draw.choice(
-            ("ask", "ask", "ask", "edit", "again", "again", "continue", "swap", "swap", "restart", "forget")
+            ("ask", "ask", "ask", "edit", "again", "again", "continue", "swap", "swap", "restart", "forget", "harm")
         )
         if sum(len(message.content) + 40 * len(message.images) for message in chat) > _LONGEST:
             chat.clear()
@@ -126,32 +151,54 @@ class Walk:
             self.session = self._open(cache_bytes=draw.choice((0, PLENTY)))
         elif step == "forget":
             self.session.drop_caches()
+        elif step == "harm":
+            self._harm_kept_caches()
         self.told.append(step)
         if not chat or chat[-1].role is Role.ASSISTANT:
             chat.append(self._question())
         return False
 
+    def _harm_kept_caches(self) -> None:
+        """Change, cut or remove a file of the kept caches, and restart, so that they are read."""
+        self.session.disk.finish_writing(60)
+        files = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        if files:
+            path = self.random.choice(files)
+            data = bytearray(path.read_bytes())
+            if data:
+                data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
+            harmed = self.random.choice((bytes(data), bytes(data[: len(data) // 2]), b""))
+            path.write_bytes(harmed)
+        self.session = self._open(cache_bytes=PLENTY)
+
     def _request(self, chat: list[ChatMessage], *, goes_on: bool) -> GenerationRequest:
         draw = self.random
         sampling = SamplingParams(
-            temperature=draw.choice((0.0, 0.9)),
+            temperature=draw.choice((0.0, 0.9, 1e-5, 0.05, 1.6)),
             top_p=draw.choice((1.0, 0.9)),
             top_k=draw.choice((0, 0, 6)),
             min_p=draw.choice((0.0, 0.05)),
-            repetition_penalty=draw.choice((1.0, 1.0, 1.3)),
-            presence_penalty=draw.choice((0.0, 0.0, 0.6)),
-            frequency_penalty=draw.choice((0.0, 0.0, 0.4)),
+            repetition_penalty=draw.choice((1.0, 1.0, 1.3, 0.7)),
+            presence_penalty=draw.choice((0.0, 0.0, 0.6, -0.6)),
+            frequency_penalty=draw.choice((0.0, 0.0, 0.4, -0.4)),
             max_tokens=draw.choice((1, 2, 5, 9, 14, 20)),
             stop=draw.choice(((), (), ("a",), ("e ", "qq"))),
         )
+        earlier = None
+        if draw.random() < 0.3:
+            earlier = ReplyIndex({1: [draw.randrange(60) for _ in range(40)]})
         return GenerationRequest(
             tuple(chat),
             sampling,
-            draw.randint(0, 3),
+            draw.choice((0, 1, 2, 3, 2**64 - 1)),
             continue_last=goes_on,
             draft=replace(settings_of(draw.choice([*Mode])), trace=draw.random() < 0.2),
             partition=draw.choice(("", "", "another")),
             keep=CacheFolder(self.folder, PLENTY) if draw.random() < 0.6 else None,
+            earlier=earlier,
+            shape=draw.choice(_SHAPES) if self.words and not goes_on and draw.random() < 0.3 else None,
+            thinking=draw.choice((None, ThinkingChoice.OFF, ThinkingChoice.ON)) if self.words else None,
+            thinking_tokens=draw.choice((None, None, 0, 3)) if self.words else None,
         )
 
     def _reply(self, chat: list[ChatMessage], request: GenerationRequest) -> None:
@@ -161,7 +208,7 @@ class Walk:
             # Each image is seen anew.
             self.alone.image_input._rows._recent.clear()
         try:
-            expected = plain(self.alone, replace(request, draft=DraftSettings(Mode.OFF), keep=None, partition=""))
+            expected = plain(self.alone, self._undrafted(request))
         except PromptTooLongError:
             with pytest.raises(PromptTooLongError):
                 self.session.generate(request)
@@ -191,6 +238,9 @@ class Walk:
         elif said.strip():
             chat.append(ChatMessage(Role.ASSISTANT, said))
 
+    def _undrafted(self, request: GenerationRequest) -> GenerationRequest:
+        return replace(request, draft=DraftSettings(Mode.OFF), keep=None, partition="", earlier=None)
+
     def _compare(self, events: list[GenerationEvent], expected: ReplyEnd) -> None:
         tokens = [event.token_id for event in token_events(events)]
         said = "".join(event.text for event in token_events(events))
@@ -202,13 +252,54 @@ class Walk:
             self.compared += 1
 
 
+def word_level() -> Tokenizer:
+    """Return a tokenizer of whole words, blanks and marks, with `.` for what it does not know."""
+    texts = (*_WORDS, "brown fox lazy dog red null 7 user assistant")
+    words = {word for text in texts for word in (*text.split(), *text)} | set('"\n{}')
+    vocabulary = {word: number for number, word in enumerate(sorted(words | set(SPECIAL)))}
+    made = Tokenizer(WordLevel(vocabulary, unk_token="."))
+    made.pre_tokenizer = Split(" ", "isolated")
+    made.decoder = Fuse()
+    made.add_special_tokens([AddedToken(each, special=True, normalized=False) for each in SPECIAL])
+    return made
+
+
+# Of bytes, of pieces with a token for each byte, and of words.
+TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
+    "bytes": letters,
+    "pieces": lambda: pieces(Sequenced([Replaced("\u2581", " "), ByteFallback(), Fuse()]), Normalized(" ", "\u2581")),
+    "words": word_level,
+}
+
+
+def worded_folder(folder: Path, tokenizer: Tokenizer) -> Path:
+    """Write the folder of a small llama with a tokenizer, whose template can switch thoughts off."""
+    folder.mkdir()
+    tokenizer.add_tokens([AddedToken(each, normalized=False) for each in ("<think>", "</think>", "<|im_start|>")])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    own = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "chat_template": QWEN}
+    (folder / "tokenizer_config.json").write_text(json.dumps(own))
+    module, options = TREES["llama"]
+    config = {**COMMON, **options, "vocab_size": tokenizer.get_vocab_size(), "tie_word_embeddings": False}
+    network = network_of(module, config)
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(network.parameters())))
+    (folder / "config.json").write_text(json.dumps({"model_type": module, **config}))
+    return folder
+
+
 def walk_all(
-    model: LoadedModel, alone: LoadedModel, small: LoadedModel | None, folder: Path, images: Sequence[ChatImage]
+    model: LoadedModel,
+    alone: LoadedModel,
+    small: LoadedModel | None,
+    folder: Path,
+    images: Sequence[ChatImage] = (),
+    *,
+    words: bool = False,
 ) -> None:
     for seed in range(SESSIONS):
         place = folder / str(seed)
         place.mkdir()
-        walk = Walk(model, alone, small, place, images, seed)
+        walk = Walk(model, alone, small, place, images, words, seed)
         walk.walk(STEPS)
         assert walk.compared > STEPS // 4, "most replies are whole"
         assert isinstance(walk.session, ChatSession)
@@ -218,7 +309,13 @@ def walk_all(
 def test_each_reply_is_that_of_a_new_session(name: str, chat_folder: Path) -> None:
     model = MODELS[name]()
     assert len(ALPHABET) == model.info.vocabulary_size
-    walk_all(model, model, None, chat_folder, ())
+    walk_all(model, model, None, chat_folder)
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_each_reply_in_words_is_that_of_a_new_session(kind: str, tmp_path: Path, chat_folder: Path) -> None:
+    model = load_model(worded_folder(tmp_path / "model", TOKENIZERS[kind]()), "float32")
+    walk_all(model, model, model, chat_folder, words=True)
 
 
 @pytest.mark.parametrize("kind", SEEING)
