@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -100,7 +101,15 @@ def test_a_damaged_part_takes_no_other_away_and_is_named(
         ({"content": ["4711", {"type": "text", "text": 4711}]}, "4711\n4711"),
         ({"toolResult": {"rows": 4711}}, '{"toolResult": {"rows": 4711}}'),
         ({"content": [], "_meta": {"a": 1}}, ""),
-        ({"content": [{"type": "new", "text": "4711"}, {"type": "new", "x": 1}]}, "4711\n[new, which cannot be shown]"),
+        ({"content": [{"type": "new", "text": "4711"}, {"id": "A7"}]}, '{"type": "new", "text": "4711"}\n{"id": "A7"}'),
+        (
+            {"content": [{"type": "text", "text": "4711", "id": "A7"}], "next": "B9"},
+            '4711\n{"id": "A7"}\n{"next": "B9"}',
+        ),
+        (
+            {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": "4711", "id": "A7"}}]},
+            '[resource: a:b]\n4711\n{"id": "A7"}',
+        ),
     ],
 )
 def test_a_result_of_another_shape_is_read(result: dict[str, Any], text: str) -> None:
@@ -211,24 +220,69 @@ def _text(*content: dict[str, Any], structured: Any = None) -> str:
     return text
 
 
-def _leaves(value: Any) -> list[Any]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return [value] if inner is None else [leaf for each in inner for leaf in _leaves(each)]
+def _own_words(value: Any, words: list[str]) -> Any:
+    """Return a value with a word of its own in each key and leaf, the shortest that there are; `words` gets them."""
+
+    def word() -> str:
+        words.append(f"{len(words):x}q")
+        return words[-1]
+
+    if isinstance(value, dict):
+        return {word(): _own_words(each, words) for each in value.values()}
+    return [_own_words(each, words) for each in value] if isinstance(value, list) else word()
 
 
-@settings(max_examples=40)
-@given(some.lists(some.text(), max_size=2), some.dictionaries(some.text(), _JSON, max_size=3))
-def test_each_text_and_each_value_of_a_result_reaches_the_model(texts: list[str], structured: dict[str, Any]) -> None:
-    text = _text(*({"type": "text", "text": each} for each in texts), structured=structured)
-    assert all(each in text for each in texts)
-    for leaf in _leaves(structured):
-        assert json.dumps(leaf, ensure_ascii=False) in text or (isinstance(leaf, str) and leaf in text)
+@settings(max_examples=60)
+@given(some.lists(_JSON, max_size=3), some.dictionaries(some.text(), _JSON, max_size=3), some.data())
+def test_each_key_and_leaf_of_a_result_reaches_the_model(parts: list[Any], found: Any, data: some.DataObject) -> None:
+    words: list[str] = []
+    own = [_own_words(part, words) for part in parts]
+    structured = _own_words(found, words)
+    kinds = some.sampled_from([None, "text", "image", "audio", "resource_link", "bug"])
+    content = [
+        part | ({"type": kind} if (kind := data.draw(kinds)) else {}) if isinstance(part, dict) else part
+        for part in own
+    ]
+    # Words that contain those of the structured content, and say nothing of its fields.
+    content.append({"type": "text", "text": " ".join(f"x{word}x" for word in words)})
+    text = result_fields({"content": content, "structuredContent": structured, "own": _own_words("", words)})["text"]
+    assert not [word for word in words if not re.search(rf"\b{word}\b", text)]
 
 
-def test_what_a_text_has_already_is_not_added_again() -> None:
-    assert _text({"type": "text", "text": "A file."}, structured={"content": "A file."}) == "A file."
-    assert _text({"type": "text", "text": '{"rows": [1]}'}, structured={"rows": [1]}) == '{"rows": [1]}'
-    assert _text({"type": "text", "text": "1 row"}, structured={"rows": 1}) == '1 row\n{"rows": 1}'
+@pytest.mark.parametrize(
+    ("text", "structured"),
+    [
+        ("Request 17 is not urgent.", {"approved": "no"}),
+        ("Flights today: LH1, BA2.", {"cheapest": "BA2"}),
+        ("A transfer between Ada and Bob was made.", {"from": "Bob", "to": "Ada"}),
+        ("Servers: a1, b2, c3.", {"down": ["b2"]}),
+        ("no", {"approved": "no"}),
+        ("no rows", {"result": None}),
+        ("no rows", {}),
+        ('{"open": 1}', {"open": True}),
+        ("b2", {"result": "b2", "more": False}),
+    ],
+)
+def test_structured_content_beside_a_text_is_whole(text: str, structured: Any) -> None:
+    written = json.dumps(structured, ensure_ascii=False)
+    assert _text({"type": "text", "text": text}, structured=structured) == f"{text}\n{written}"
+
+
+@pytest.mark.parametrize(
+    ("text", "structured"),
+    [
+        ('{"rows": [1], "of": "a"}', {"of": "a", "rows": [1]}),
+        ("A file.", {"result": "A file."}),
+        ("5", {"result": 5}),
+        ("[]", {"result": []}),
+        ("A file.", {"content": "A file."}),
+    ],
+)
+def test_structured_content_that_is_a_text_again_is_left_out(text: str, structured: Any) -> None:
+    assert _text({"type": "text", "text": text}, structured=structured) == text
+
+
+def test_a_picture_is_not_there_again_as_structured_content() -> None:
     block = {"type": "image", "data": _PNG, "mimeType": "image/png"}
     assert _text(block, structured={"content": [block]}) == "[image 1]"
 
