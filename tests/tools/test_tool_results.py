@@ -1,17 +1,22 @@
 """A part's damage is the part's: of tools and of parts of results, the good ones count, and the others are named."""
 
+import asyncio
 import base64
+import itertools
 import json
 import re
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings, strategies as some
 
 from rdchat.errors import RdchatError
-from rdchat.tools.definitions import MAX_TEXT, listed_tools
+from rdchat.tools.connection import Connection
+from rdchat.tools.definitions import MAX_TEXT, ServerLimits, listed_tools
 from rdchat.tools.streams import parse_messages
 from rdchat.tools.tool_results import result_fields
 from rdchat.work.child_process import ChildProcess
@@ -147,6 +152,61 @@ def test_the_first_pages_of_a_list_stay_where_a_later_one_fails(start: Start) ->
     run = start("pages")
     assert [tool["name"] for tool in run.listed()] == ["do0", "do1"]
     assert run.problems == ["The server did not list the rest of its tools: The list is gone."]
+
+
+class _Pages(Connection):
+    """A connection whose server answers by hand, without a process; `reported` is what it reported last."""
+
+    def __init__(self, answer: Callable[[dict[str, Any]], Any]) -> None:
+        super().__init__(hostile("pages"), {}, Mock(), ServerLimits(), Mock())
+        self._answer = answer
+        self.reported: dict[str, Any] = {}
+        self._report = self.reported.update
+        asyncio.run(self._read_tools())
+
+    @property
+    def names(self) -> list[str]:
+        return [each["name"] for each in self.reported["tools"]]
+
+    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        given: dict[str, Any] = self._answer(params)
+        return given
+
+
+def _pages(pages: list[list[Any]], cursors: list[str], params: dict[str, Any]) -> dict[str, Any]:
+    at = cursors.index(params["cursor"]) + 1 if params else 0
+    return {"tools": pages[at], **({"nextCursor": cursors[at]} if at < len(cursors) else {})}
+
+
+@given(some.lists(some.integers(0, 3), min_size=1, max_size=5), some.data())
+def test_all_pages_of_a_list_are_read(sizes: list[int], data: some.DataObject) -> None:
+    numbers = itertools.count()
+    pages = [[_tool(f"good{next(numbers)}") for _ in range(size)] for size in sizes]
+    count = len(pages) - 1
+    texts = some.sampled_from(["", "0", "false", "null", " ", "a", "b"])
+    cursors = data.draw(some.lists(texts, unique=True, min_size=count, max_size=count))
+    run = _Pages(partial(_pages, pages, cursors))
+    assert run.names == [tool["name"] for page in pages for tool in page]
+    assert not run.reported["problems"]
+
+
+def test_a_list_ends_whatever_cursors_a_server_sends() -> None:
+    cursors = itertools.count()
+    # It takes an empty cursor for none; it never advances; it always has another page, the same or none.
+    assert _Pages(lambda _: {"tools": [_tool("a")], "nextCursor": ""}).reported["problems"] == []
+    assert _Pages(lambda _: {"tools": [_tool("a")], "nextCursor": "1"}).names == ["a"]
+    for page in ([_tool("a")], []):
+        run = _Pages(lambda _, page=page: {"tools": page, "nextCursor": str(next(cursors))})
+        assert run.names == ["a"] * len(page)
+        assert run.reported["problems"] == [
+            "The server lists more than 1,000 tools or pages; the others were not read."
+        ]
+
+
+def test_a_later_page_that_is_damaged_takes_no_other_away() -> None:
+    run = _Pages(lambda params: {"tools": 7} if params else {"tools": [_tool("a")], "nextCursor": "1"})
+    assert run.names == ["a"]
+    assert run.reported["problems"] == ["The server did not list the rest of its tools: its answer is not valid."]
 
 
 @pytest.fixture(scope="module")
