@@ -179,7 +179,10 @@ def channel_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
     return _named_calls(text, tools, _CHANNEL, "")
 
 
-HEADS = {mistral_calls: _MISTRAL, channel_calls: _CHANNEL}
+HEADS: dict[Callable[[str, OfferedTools], list[ToolCall]], re.Pattern[str]] = {
+    mistral_calls: _MISTRAL,
+    channel_calls: _CHANNEL,
+}
 """By reader, what stands behind the opening mark of a call: marks, but for the group `name`."""
 
 
