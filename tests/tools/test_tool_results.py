@@ -225,6 +225,7 @@ NOTE = '{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level"
         (f"[null, 7, {{}}, {ANSWER}]", "done"),
         (f"\ufeff{ANSWER}", "done"),
         (f"\ufeff[{ANSWER}]", "done"),
+        (f"no JSON at all\n\ufeff{ANSWER}\r", "done"),
         ('{"id": $ID, "result": {"content": ["done"]}, "error": null}', "done"),
         ('{"jsonrpc": "2.0", "id": "$ID", "result": ["done"]}', '["done"]'),
         ('{"jsonrpc": "2.0", "id": $ID, "result": null}', ""),

@@ -193,6 +193,7 @@ class _Blocks(NamedTuple):
         """
         opened = _positions(self.text, self.markers[0], first, last)
         closed = _positions(self.text, self.markers[1], first, last)
+        head = tagged.HEADS.get(self.read)
         begins = [(start, start + len(self.markers[0])) for start in opened]
         begins += [(head, head) for head in self.heads if first <= head < last]
         # Characters that may still be read in vain.
@@ -208,7 +209,10 @@ class _Blocks(NamedTuple):
             after = max(inside, start + 1)
             # A block that is read in vain counts by the longest text that was tried, not by all of them.
             furthest = inside
-            for end in self._ends(start, inside, last, closed):
+            other = head.match(self.text, inside, last) if head else None
+            # A list has no name here; it is read.
+            is_other = other is not None and other["name"] not in {"", *self.offered.schemas}
+            for end in () if is_other else self._ends(start, inside, last, closed):
                 furthest = max(furthest, end)
                 if furthest - inside > left:
                     return
@@ -219,8 +223,6 @@ class _Blocks(NamedTuple):
                     break
             else:
                 left -= furthest - inside
-                head = tagged.HEADS.get(self.read)
-                other = head.match(self.text, inside, last) if head else None
                 if other and other["name"] not in self.offered.schemas:
                     name_start, name_end = other.span("name")
                     marks = [(start, name_start), (name_end, other.end())]

@@ -405,6 +405,8 @@ def test_a_call_beside_one_of_another_tool_counts_and_marks_in_code_stay() -> No
     shown = "So: `[TOOL_CALLS]erase[ARGS]{}` or\n```\n[TOOL_CALLS]erase[ARGS]{}\n```"
     parse, marks = _parser("mistral")
     assert _streamed(shown, parse, marks)[:2] == ([], shown)
+    many = '[TOOL_CALLS]erase[ARGS]{"a": 1}' * 40 + '[TOOL_CALLS]look[ARGS]{"path": "a"}'
+    assert _streamed(many, parse, marks)[:2] == ([("look", {"path": "a"})], 'erase{"a": 1}' * 40)
 
 
 def test_words_before_a_call_are_the_answer_and_a_call_in_code_is_text() -> None:
