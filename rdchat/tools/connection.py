@@ -288,30 +288,36 @@ class Connection:
         """Read the server's list of tools, page by page, and report it.
 
         If the first page fails, the error is raised; if a later one does, the tools so far are used, with a problem.
+        The list ends where there is no next cursor, or one that was sent before.
         """
         listed: list[Any] = []
         unread: list[str] = []
         params: dict[str, Any] = {}
-        while len(listed) <= MAX_LISTED:
+        sent: list[dict[str, Any]] = []
+        while params not in sent and max(len(listed), len(sent)) <= MAX_LISTED:
+            sent.append(params)
             try:
                 result = await self._request("tools/list", params)
+                # An empty list is null in some languages.
+                page = result.get("tools") or []
+                if not isinstance(page, list):
+                    raise ValueError("no list")
             except (_AnsweredError, ConnectionError, ValueError) as error:
-                if not listed:
+                if not params:
                     raise
                 reason = str(error) if isinstance(error, _AnsweredError) else "its answer is not valid"
                 unread.append(f"The server did not list the rest of its tools: {reason}.")
                 break
-            # An empty list is null in some languages.
-            page = result.get("tools") or []
-            if not isinstance(page, list):
-                raise ValueError("no list")
-            listed += page
-            params = {"cursor": result.get("nextCursor")}
-            if not page or not params["cursor"]:
+            # A server that takes an empty cursor for none sends its first page again.
+            if listed[: len(page)] != page:
+                listed += page
+            # An empty cursor is one, and the list may go on behind an empty page.
+            if result.get("nextCursor") is None:
                 break
+            params = {"cursor": result["nextCursor"]}
         tools, problems = listed_tools(self._masked(listed[:MAX_LISTED]))
-        if len(listed) > MAX_LISTED:
-            problems.append(f"The server lists more than {MAX_LISTED:,} tools; the others were not read.")
+        if max(len(listed), len(sent)) > MAX_LISTED:
+            problems.append(f"The server lists more than {MAX_LISTED:,} tools or pages; the others were not read.")
         self.tools = {tool["name"]: tool for tool in tools}
         self._report({"tools": tools, "problems": problems + unread})
 
