@@ -35,8 +35,10 @@ _SUREST = 0.99
 _CLASSES = [sum(match >= min_length for min_length in _MATCHES[1:]) for match in range(LONGEST_MATCH + 1)]
 # Maximum tokens of a path below the root.
 DEEPEST = 32
-# Stands between texts of `Occurrences`; it is never a token. Tokens of images are lower. Neither is ever offered.
+# Stands between texts of `Occurrences`; it is never a token. Tokens of images are lower.
 SEPARATOR = -1
+# What may be offered: a foreign file may have larger ids, which arrays of tokens cannot hold.
+_IDS = range(2**31)
 # Tokens of an ending that are looked up, longest first.
 _RUNS = (6, 2, 1)
 _MAX_MATCHES = 16
@@ -437,13 +439,13 @@ def _votes(
 ) -> list[tuple[int, float, list[LookupMatch], NodeSource]]:
     """Return the tokens of matches at a depth and of phrases, with their chances, their matches, and their source."""
     # By token: the votes of the chat, of earlier replies and of phrases; and the matches that go on with it.
-    votes: dict[int, list[float]] = {token: [0.0, 0.0, chance] for token, chance in phrases.items()}
-    agreeing: dict[int, list[LookupMatch]] = {token: [] for token in phrases}
+    votes: dict[int, list[float]] = {token: [0.0, 0.0, phrases[token]] for token in phrases if token in _IDS}
+    agreeing: dict[int, list[LookupMatch]] = {token: [] for token in votes}
     # The vote for none of the matches.
     total = 1.0
     for match in matches:
         length, following, earlier = match
-        if depth >= len(following) or following[depth] < 0:
+        if depth >= len(following) or following[depth] not in _IDS:
             continue
         token = following[depth]
         vote = odds[earlier][min(length + depth, LONGEST_MATCH)]
