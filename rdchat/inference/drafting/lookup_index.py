@@ -153,12 +153,20 @@ class Phrases:
                 rate.learn(float(token == likeliest), expected[likeliest])
 
     def _expected(self, ending: Sequence[int], position: int) -> dict[int, float]:
-        """Return the table's chances with the noise of a position, without the factor."""
+        """Return the table's chances with the noise of a position, without the factor.
+
+        The reply gets the token with the largest sum of its log-probability and the temperature times its noise. What
+        the table has for that log-probability is as uncertain at each temperature, so the noise alone is scaled, and
+        chances become the table's own as the temperature falls. Above 1, where any token may win, they are flattened
+        instead.
+        """
         chances = self._table.chances(ending)
         if not self._temperature:
             return chances
+        flatter = max(self._temperature, 1.0)
+        known = min(self._temperature, 1.0)
         weights = {
-            token: chance ** (1 / self._temperature) * math.exp(self._noise(position, token))
+            token: chance ** (1 / flatter) * math.exp(known * self._noise(position, token))
             for token, chance in chances.items()
         }
         total = sum(weights.values()) + max(1 - sum(chances.values()), 0.0)
