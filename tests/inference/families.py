@@ -114,10 +114,6 @@ CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "nanochat": ("nanochat", {}),
-    "lille-130m": (
-        "lille-130m",
-        {"block_size": 512, "layer_norm_eps": 1e-5, "n_embd": 64, "n_head": 4, "n_kv_heads": 2, "n_layer": 3},
-    ),
 }  # fmt: skip
 _DELTA: dict[str, Any] = {
     "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
