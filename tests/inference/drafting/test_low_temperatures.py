@@ -21,7 +21,7 @@ def drafts_of(end: ReplyEnd) -> tuple[object, ...]:
     return end.token_ids, counts.target_calls, counts.drafted, counts.accepted, counts.verified_nodes
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(some.floats(0, 9.99e-5), some.integers(0, 2**64 - 1), some.sampled_from([*DRAFTERS, Mode.AUTO]))
 def test_a_greedy_request_drafts_as_at_0(tmp_path: Path, temperature: float, seed: int, mode: Mode) -> None:
     """At 1e-5 the default model took 1.04 tokens a call, and 1.50 at 0: no phrase was drafted."""

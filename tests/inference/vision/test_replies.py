@@ -129,7 +129,7 @@ def same_replies(request: GenerationRequest, place: Path, reply: tuple[int, ...]
             yield replace(changed, draft=settings_of(Mode.LOOKUP)) if name == "earlier" else changed
 
 
-@pytest.mark.parametrize("kind", share(KINDS, 4))
+@pytest.mark.parametrize("kind", share(KINDS, 8))
 def test_what_is_kept_and_drafted_changes_no_token(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
