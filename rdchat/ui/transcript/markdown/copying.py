@@ -9,6 +9,7 @@ do not survive a paste. Not tried on a Mac with Pages, Word or Mail.
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -56,8 +57,20 @@ _SPECIAL = re.compile(r"[\\`*~\]<&$]|!\Z|:(?=//)|(?<![^\W_])_|_(?![^\W_])")
 # Spaces that Markdown drops, and what it may read as another block at the start of a line.
 _SPACE = re.compile(r"^\s|[^\S\n]$|\n\Z", re.MULTILINE)
 _LINE_START = re.compile(r"^(\d{0,9})([#+\-=>:|.)])|#(?=#*$)", re.MULTILINE)
-# The beginning of a cell that a spreadsheet would take for a formula; a signed number is none.
-_FORMULA = re.compile(r"[=@\t\r]|[+-](?!\s*[\d.,]+\s*%?$)")
+# A number of a formula, and a sign that goes on behind it.
+_NUMBER = r"(?:\d[\d.,]*+|[.,]\d++)(?:[eE][+-]?\d++)?+\s*+%*+"
+_OPERATOR = r"[-+*/^&=<>]"
+# Cells that `is_formula` excepts, in the order of its list. The possessive `*+` keeps a number whole.
+_NO_FORMULA = re.compile(
+    rf"""
+    [-=+@][-=+@\s]*+(?![\w"'(\[{{$#\\]|[.,]\d)
+    | [+-]\s*+[$€£¥]?+\s*+{_NUMBER}\Z | [+-]\d\d?(?::\d\d){{1,2}}\Z
+    | [+](?=(?:\D*\d){{7,15}}\D*\Z)[\d\s()./-]+\Z
+    | [+-]\s*+[$€£¥]?+\s*+(?!.*[|]){_NUMBER}(?:\s*+{_OPERATOR}\s*+[+-]*+{_NUMBER})*+\s*+(?!{_OPERATOR}|[:!]|\Z)
+    | [+-]\s+(?!.*\b[A-Za-z]{{1,3}}\d)[^\W\d_](?:[^(|\[{{&=<>^*"$#!:]|[!:](?![\w'(]))*+\Z
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:
@@ -218,11 +231,28 @@ def _table(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
 
 
 def csv_of(table: Block) -> bytes:
-    """Return a table as CSV in UTF-8, with the mark that Excel needs. No cell can become a formula of a spreadsheet."""
+    """Return a table as CSV in UTF-8, with the mark that Excel needs. A formula gets an apostrophe."""
     text = io.StringIO()
     rows = ([_cell(cell, None) for cell in row] for row in table.rows)
-    csv.writer(text).writerows([f"'{cell}" if _FORMULA.match(cell) else cell for cell in row] for row in rows)
+    csv.writer(text).writerows([f"'{cell}" if is_formula(cell) else cell for cell in row] for row in rows)
     return text.getvalue().encode("utf-8-sig")
+
+
+def is_formula(cell: str) -> bool:
+    """Return whether a spreadsheet would take a cell of a CSV file for a formula.
+
+    OWASP's rule for CSV marks each cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return, in full width
+    too. Excel reads a cell that begins with a sign as a formula if it can be one, else as text. So of OWASP's cells
+    these stay as they are, since they are no formulas by their syntax, or compute nothing from cells or programs:
+
+    - signs without an operand behind them: `-`, `+/- 5`, `-> next`;
+    - a number, an amount or a time: `-5`, `-$1,000`, `+02:00`;
+    - `+` and 7 to 15 digits in groups, as telephone numbers are written, although Excel may subtract the groups;
+    - numbers and then a word, a unit or another number without an operator: `-5 °C`, `-10 to -5`, `+49 170 1234567`;
+    - an item of a list: a sign, a blank, and words without references to cells and without signs of calls.
+    """
+    text = unicodedata.normalize("NFKC", cell)
+    return text.startswith(("=", "+", "-", "@", "\t", "\r")) and not _NO_FORMULA.match(text)
 
 
 def _cell(runs: Cell, parser: MarkdownParser | None) -> str:
