@@ -134,11 +134,16 @@ def test_without_a_keychain_a_secret_is_kept_until_the_end(tools: Fixture) -> No
 
 
 def test_imported_servers_wait_for_the_person(tools: Fixture, keychain: Keychain) -> None:
-    text = json.dumps({"mcpServers": {"time": {"command": "uvx", "env": {"KEY": "sesame"}, "cwd": "/"}}})
-    imported = tools.servers.import_servers(text)
+    env = {"KEY": "sesame", "SITE": "https://a.test", "DB": "postgres://me:hidden@a.test/db"}
+    text = json.dumps({"mcpServers": {"time": {"command": "uvx", "env": env, "cwd": "/"}}})
+    imported = tools.servers.read_servers(text)
     assert imported.problems == ("time: these were ignored: cwd.",)
-    assert tools.servers.servers[-1] == ToolServer("time", ("uvx",), secrets=("KEY",))
-    tools.wait_for(lambda: keychain.kept == {("rdchat: tool server", "time"): '{"KEY": "sesame"}'})
+    assert imported.optional == [("time", "KEY"), ("time", "SITE")], "an address with a password is always a key"
+    tools.servers.import_servers(imported, {("time", "SITE")})
+    expected = ToolServer("time", ("uvx",), environment={"SITE": env["SITE"]}, secrets=("KEY", "DB"), keys_chosen=True)
+    assert tools.servers.servers[-1] == expected
+    kept = {name: env[name] for name in ("KEY", "DB")}
+    tools.wait_for(lambda: keychain.kept == {("rdchat: tool server", "time"): json.dumps(kept)})
     tools.started("time")
     assert tools.servers.server_state("time").status == "stopped"
 

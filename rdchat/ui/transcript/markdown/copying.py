@@ -9,7 +9,6 @@ do not survive a paste. Not tried on a Mac with Pages, Word or Mail.
 import csv
 import io
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -57,18 +56,17 @@ _SPECIAL = re.compile(r"[\\`*~\]<&$]|!\Z|:(?=//)|(?<![^\W_])_|_(?![^\W_])")
 # Spaces that Markdown drops, and what it may read as another block at the start of a line.
 _SPACE = re.compile(r"^\s|[^\S\n]$|\n\Z", re.MULTILINE)
 _LINE_START = re.compile(r"^(\d{0,9})([#+\-=>:|.)])|#(?=#*$)", re.MULTILINE)
-# A number of a formula, and a sign that goes on behind it.
-_NUMBER = r"(?:\d[\d.,]*+|[.,]\d++)(?:[eE][+-]?\d++)?+\s*+%*+"
-_OPERATOR = r"[-+*/^&=<>]"
-# Cells that `is_formula` excepts, in the order of its list. The possessive `*+` keeps a number whole.
-_NO_FORMULA = re.compile(
-    rf"""
-    [-=+@][-=+@\s]*+(?![\w"'(\[{{$#\\]|[.,]\d)
-    | [+-]\s*+[$€£¥]?+\s*+{_NUMBER}\Z | [+-]\d\d?(?::\d\d){{1,2}}\Z
-    | [+](?=(?:\D*\d){{7,15}}\D*\Z)[\d\s()./-]+\Z
-    | [+-]\s*+[$€£¥]?+\s*+(?!.*[|]){_NUMBER}(?:\s*+{_OPERATOR}\s*+[+-]*+{_NUMBER})*+\s*+(?!{_OPERATOR}|[:!]|\Z)
-    | [+-]\s+(?!.*\b[A-Za-z]{{1,3}}\d)[^\W\d_](?:[^(|\[{{&=<>^*"$#!:]|[!:](?![\w'(]))*+\Z
-    """,
+# What `is_formula` returns; the exceptions are in the order of its list. `N` stands for a number, which the possessive
+# `*+` keeps whole.
+_FORMULA = re.compile(
+    r"""
+    (?! [-=+@S][-=+@S\s]*+(?![\w"'(\[{$#\\]|[.,]\d)
+    | [-+S]\s*+[$€£¥]?+\s*+N\Z | [-+S]\d\d?(?::\d\d){1,2}\Z
+    | [+](?=(?:\D*\d){7,15}\D*\Z)[\d\s()./-]+\Z
+    | [-+S]\s*+[$€£¥]?+\s*+(?!.*[|])N(?:\s*+[-+*/^&=<>S]\s*+[-+S]*+N)*+\s*+(?![-+*/^&=<>:!S]|\Z)
+    | [-+S]\s+(?!.*\b[A-Za-z]{1,3}\d)[^\W\d_](?:[^(|\[{&=<>^*"$#!:]|[!:](?![\w'(]))*+\Z
+    )[-=+@S\t\r]
+    """.replace("S", "\uff0b\uff0d\uff1d\uff20").replace("N", r"(?:\d[\d.,]*+|[.,]\d++)(?:[eE][+-]?\d++)?+\s*+%*+"),
     re.VERBOSE | re.DOTALL,
 )
 
@@ -251,8 +249,7 @@ def is_formula(cell: str) -> bool:
     - numbers and then a word, a unit or another number without an operator: `-5 °C`, `-10 to -5`, `+49 170 1234567`;
     - an item of a list: a sign, a blank, and words without references to cells and without signs of calls.
     """
-    text = unicodedata.normalize("NFKC", cell)
-    return text.startswith(("=", "+", "-", "@", "\t", "\r")) and not _NO_FORMULA.match(text)
+    return _FORMULA.match(cell) is not None
 
 
 def _cell(runs: Cell, parser: MarkdownParser | None) -> str:
