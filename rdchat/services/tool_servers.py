@@ -157,7 +157,7 @@ class ToolServers(QObject):
             values = imported.secrets[server.name]
             environment = {name: value for name, value in values.items() if (server.name, name) in plain}
             secrets = tuple(name for name in server.secrets if name not in environment)
-            self.put(replace(server, environment=environment, secrets=secrets), values)
+            self.put(replace(server, environment=environment, secrets=secrets, keys_chosen=True), values)
 
     def read_login_path(self) -> None:
         """Read `login_path`; `changed` follows."""

@@ -135,7 +135,7 @@ def _parse_server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
             argv = shlex.split(command)
         except ValueError as error:
             raise InvalidSettingError("Its command has a quotation mark without an end.") from error
-    server = ToolServer(name, (*argv, *arguments) if command else (), url, secrets=tuple(secrets), keys_chosen=True)
+    server = ToolServer(name, (*argv, *arguments) if command else (), url, secrets=tuple(secrets))
     if server.is_built_in:
         raise InvalidSettingError("Its command is rdchat's own.")
     return server, secrets

@@ -110,7 +110,7 @@ def test_a_tool_is_called_as_it_was_shown(tools: Fixture, tmp_path: Path) -> Non
 def test_secrets_are_in_the_keychain_alone(tools: Fixture, keychain: Keychain) -> None:
     tools.servers.put(switched_on("environment", "spy", "KEY"), {"KEY": "sesame"})
     (definition,) = tools.started("spy")
-    assert json.loads(tools.call(definition).text)["KEY"] == "sesame"
+    assert json.loads(tools.call(definition).text)["KEY"] == "•••", "the program has it"
     assert keychain.kept == {("rdchat: tool server", "spy"): '{"KEY": "sesame"}'}
     assert "sesame" not in repr(tools.saved) + repr(tools.servers.server_state("spy"))
     tools.servers.remove_server("spy")
@@ -130,7 +130,7 @@ def test_without_a_keychain_a_secret_is_kept_until_the_end(tools: Fixture) -> No
     keyring.set_keyring(PlainText())
     tools.servers.put(switched_on("environment", "spy", "KEY"), {"KEY": "sesame"})
     (definition,) = tools.started("spy")
-    assert json.loads(tools.call(definition).text)["KEY"] == "sesame"
+    assert json.loads(tools.call(definition).text)["KEY"] == "•••", "the program has it"
 
 
 def test_imported_servers_wait_for_the_person(tools: Fixture, keychain: Keychain) -> None:

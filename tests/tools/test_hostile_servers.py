@@ -175,7 +175,7 @@ def test_a_server_is_offered_nothing(start: Start) -> None:
 def test_a_server_gets_a_part_of_the_environment_and_its_own_variables(start: Start) -> None:
     run = start(hostile("environment", environment={"A": "1"}), KEY="sesame")
     seen = json.loads(run.call()["text"])
-    assert (seen.pop("A"), seen.pop("KEY")) == ("1", "sesame")
+    assert (seen.pop("A"), seen.pop("KEY")) == ("1", "•••")
     assert {name for name in seen if not name.startswith("LC_")} <= {"HOME", "USER", "LANG", "TMPDIR", "PATH"}
 
 

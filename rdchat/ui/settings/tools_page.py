@@ -86,7 +86,7 @@ _JSON = ("Servers (*.json)",)
 _SIZE = (320, 200)
 _NAMES = 150
 # Longest line of an imported variable, in letters.
-_LETTERS = 70
+_LETTERS = 60
 # Tools that the line at the message field names.
 _NAMED = 3
 # Role of the name of a server or tool in the tree.
