@@ -193,13 +193,12 @@ class ListNumbers:
         definition = self._definitions.get(("numId", list_id))
         if definition is None or list_id in self._lists:
             return self._lists.get(list_id)
-        abstract_id = value_of(definition, "abstractNumId")
-        abstract = self._definitions.get(("abstractNumId", abstract_id), definition)
-        style = self._definitions.get(("styleId", value_of(abstract, "numStyleLink")), definition)
-        of_style = self._definitions.get(("numId", value_of(style, "pPr/{*}numPr/{*}numId")))
-        if of_style is not None:
-            abstract_id = value_of(of_style, "abstractNumId")
+        source = definition
+        for _ in range(2):
+            abstract_id = value_of(source, "abstractNumId")
             abstract = self._definitions.get(("abstractNumId", abstract_id), definition)
+            style = self._definitions.get(("styleId", value_of(abstract, "numStyleLink")), abstract)
+            source = self._definitions.get(("numId", value_of(style, "pPr/{*}numPr/{*}numId")), source)
         all_levels = (*abstract.iterfind("{*}lvl"), *definition.iterfind("{*}lvlOverride/{*}lvl"))
         levels = {_depth(each): each for each in all_levels}
         own_starts = {
@@ -237,8 +236,8 @@ def _form(level: Element) -> str:
 
     What is described is in an element with several choices, of which the first counts.
     """
-    element = level.find(".//{*}numFmt")
-    attributes = {} if element is None else attributes_of(element)
+    # The level itself has no such attributes.
+    attributes = attributes_of(next(level.iterfind(".//{*}numFmt"), level))
     first = attributes.get("format", "").partition(",")[0]
     return first if first.isdecimal() else attributes.get("val", "")
 

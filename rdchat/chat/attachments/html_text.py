@@ -81,11 +81,11 @@ def numeral(number: int, form: str) -> str:
             number %= value
     elif kind in ("a", "A"):
         while number > 0:
-            number, letter = divmod(number - 1, len(_LETTERS))
+            number, letter = divmod(number - 1, 26)
             text = _LETTERS[letter] + text
-    # Word has at most 30 letters.
-    elif kind in ("lowerLetter", "upperLetter") and 0 < number <= 30 * len(_LETTERS):
-        times, letter = divmod(number - 1, len(_LETTERS))
+    # Word has at most 30 letters in a number.
+    elif kind in ("lowerLetter", "upperLetter") and 0 < number <= 30 * 26:
+        times, letter = divmod(number - 1, 26)
         text = _LETTERS[letter] * (times + 1)
     return text.upper() if kind[0] in "AIu" else text
 
@@ -262,10 +262,11 @@ def _with_bullets(element: _Element) -> Iterator[tuple[_Element | str, str | Non
         if isinstance(child, _Element) and child.tag == "li":
             number = child.number("value", number + step)
             bullet = child.attributes.get("label")
-            if bullet is None:
-                form = _form_of(child) or _form_of(element)
-                is_numbered = element.tag == "ol" and form != "none"
-                bullet = f"{numeral(number, form) or number}." if is_numbered else "-"
+            form = _form_of(child) or _form_of(element)
+            if bullet is None and element.tag == "ol" and form != "none":
+                bullet = f"{numeral(number, form) or number}."
+            elif bullet is None:
+                bullet = "-"
         yield child, bullet
 
 
