@@ -18,11 +18,10 @@ _ROMAN = {
     "m": 1000, "cm": 900, "d": 500, "cd": 400, "c": 100, "xc": 90, "l": 50, "xl": 40, "x": 10, "ix": 9, "v": 5,
     "iv": 4, "i": 1,
 }  # fmt: skip
-# The types of HTML for forms of numbers in Word and in CSS. CSS calls letters by two names.
+# The types of HTML for forms of numbers in Word and in CSS.
 _TYPES = {
-    "": "1", "decimal": "1", "decimalZero": "01", "decimal-leading-zero": "01", "lowerRoman": "i", "upperRoman": "I",
-    "lower-roman": "i", "upper-roman": "I", "lower-alpha": "a", "upper-alpha": "A", "lower-latin": "a",
-    "upper-latin": "A",
+    "": "1", "decimal": "1", "decimalZero": "01", "lowerRoman": "i", "upperRoman": "I", "lower-roman": "i",
+    "upper-roman": "I", "lower-alpha": "a", "upper-alpha": "A",
 }  # fmt: skip
 _LIST_STYLE = re.compile(r"list-style(?:-type)?\s*:\s*([a-z-]+)", re.IGNORECASE)
 # A whole number at the beginning of an attribute, as browsers read it.

@@ -99,9 +99,6 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
     is_call = isinstance(recipient, str) and recipient != "all"
     is_hidden = metadata.get("is_visually_hidden_from_conversation")
     if author == "tool" and (report := _research_report(chat, message)):
-        chat.without["tool result"] += 1
-        content.clear()
-        metadata.pop("chatgpt_sdk", None)
         return Role.ASSISTANT, _without_marks(chat, report)
     if author == "assistant" and str(recipient).startswith("canmore.") and not is_hidden:
         return _canvas(chat, content)
@@ -115,8 +112,7 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
     left_out_before = chat.without.total()
     text = _thoughts(chat, content) if kind == "thoughts" else _text_of(chat, content, metadata)
     has_counted_parts = chat.without.total() > left_out_before
-    is_result = author == "tool" and not metadata.get("is_async_task_result_message")
-    if is_result or is_call:
+    if (author == "tool" and not metadata.get("is_async_task_result_message")) or is_call:
         if text.strip() or not (chat.files or has_counted_parts):
             chat.without["tool result" if author == "tool" else "tool call"] += 1
         return (Role.ASSISTANT, "") if chat.files else _left_out(chat, message, "")
@@ -193,23 +189,26 @@ def _canvas(chat: ForeignChat, content: Json) -> tuple[Role | None, str]:
 
 
 def _research_report(chat: ForeignChat, message: Json) -> str:
-    """Return the reports of a research tool in its message; empty if there is none.
+    """Take the reports of a research tool out of its message; return an empty text if there is none.
 
-    A report is the `report_message` of a state of the app's widget, which may be JSON in a text of any field.
+    A report is the `report_message` of a state of the app's widget, which may be JSON in a text of any field. The state
+    takes the place of that text; words around it count as a result left out.
     """
     reports: list[str] = []
     values: list[Any] = [message]
-    # It grows by the values that are in one of them.
+    # It grows by the objects and lists in each of them.
     for value in values:
-        if isinstance(value, str) and "report_message" in value:
-            values.append(json_or_none(value[value.find("{") : value.rfind("}") + 1]))
         match value:
-            case {"report_message": {"content": {"parts": parts}}}:
+            case {"report_message": {"content": {"parts": parts} as content}}:
                 reports.append(chat.text_of(parts))
-            case dict():
-                values += value.values()
-            case list():
-                values += value
+                del content["parts"]
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(each, str) and "report_message" in each:
+                state = each[each.find("{") : each.rfind("}") + 1]
+                value[key] = json_or_none(state) or each
+                chat.without["tool result"] += state not in ("", each)
+            if isinstance(value[key], dict | list):
+                values.append(value[key])
     # Several states have the same one.
     return joined(dict.fromkeys(reports))
 

@@ -259,11 +259,10 @@ def _in_archive(path: Path, unread: list[str]) -> Iterator[SourceFile]:
         for each in paths.values():
             folders[each.parent].append(each.name)
         # JSON that is the only file has chats, whatever its name.
-        is_alone = len(paths) == 1
         chosen = sorted(
             name
             for name, each in paths.items()
-            if is_chats_name(each.name, folders[each.parent]) or (is_alone and each.suffix == ".json")
+            if is_chats_name(each.name, folders[each.parent]) or (len(paths) == 1 and each.suffix == ".json")
         )
         if not chosen:
             raise UnreadableFileError(f"There are no files of chats in {path.name}.")

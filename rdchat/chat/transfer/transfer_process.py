@@ -64,8 +64,6 @@ if TYPE_CHECKING:
 
 # With more chats that cannot be imported, a file is refused.
 _MAX_NOT_TAKEN = 10_000
-# So many files that were not read are named; the others are counted.
-_MAX_NAMED = 20
 _MAGIC = b"SQLite format 3\0"
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 
@@ -204,8 +202,11 @@ class _FileReader:
 
 
 def _unread_files(path: Path, names: Sequence[str]) -> list[PartialChat]:
-    """Return the entry of a report for the files that were not read in an archive or a folder; none without any."""
-    listed = ", ".join(map(printable_name, names[:_MAX_NAMED]))
+    """Return the entry of a report for the files that were not read in an archive or a folder; none without any.
+
+    The first 20 are named, all are counted.
+    """
+    listed = ", ".join(map(printable_name, names[:20]))
     return [PartialChat(path.name, f"{counted(len(names), 'file')}: {listed}")] if names else []
 
 

@@ -98,7 +98,7 @@ def _chatgpt() -> dict[str, Any]:
         ),
         chatgpt_node("drawn", "e", "tool", content=parts(image(1) | {"metadata": {"dalle": {"prompt": "A red boat"}}})),
         chatgpt_node("c", "drawn", "assistant", canvas, recipient="canmore.create_textdoc"),
-        chatgpt_node("research", "c", "tool", content={"content_type": "code", "text": "{}"}, metadata=research),
+        chatgpt_node("research", "c", "tool", content={"content_type": "code", "text": "A state"}, metadata=research),
         chatgpt_node("odd", "research", "assistant", content=unknown),
         chatgpt_node("b", "odd", "assistant", "A boat \ue200cite\ue202turn0search0\ue201.", metadata=sources),
     ]
