@@ -402,7 +402,10 @@ class ChatOptions(Popover):
         # A model without a switch is offered Off all the same: a reply's thinking then gets a limit of 0 tokens. In the
         # field of the limit, 0 is no limit.
         offered = offered or (ThinkingChoice.OFF,)
-        choices = [("Model's default", None), *((each.value.capitalize(), each) for each in offered)]
+        default = "Model's default"
+        if info and info.thinking_default:
+            default += f" ({info.thinking_default})"
+        choices = [(default, None), *((each.value.capitalize(), each) for each in offered)]
         chosen = values.thinking_choice if values.thinking_choice in offered else None
         fill_box(self.thinking, choices, chosen)
         with QSignalBlocker(self.limit):
