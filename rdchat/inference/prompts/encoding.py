@@ -38,7 +38,13 @@ _SMALL_RESULT = 2**22
 # What a template writes that prints a list of parts as it is: a character that no text should have (`_Part`).
 _PRINTED = "\U000ffffe"
 # The roles whose messages are lists of parts, as they are tried in turn.
-_LISTED = ((), ("user",), ("system", "user", "assistant", "tool"))
+_LISTED = (
+    (),
+    ("system", "user", "assistant", "tool"),
+    ("user", "tool"),
+    ("system", "user", "tool"),
+    ("user", "assistant", "tool"),
+)
 
 
 def lacking(prompt: str, turns: Sequence[dict[str, Any]], texts: Sequence[str], mark: str) -> str:
@@ -215,7 +221,7 @@ class PromptTokenizer:
         Most templates take the content of a message as a text; with images it is a list of parts. These forms are tried
         in order, until a prompt has all texts:
         - Without images, the messages as they are.
-        - Messages with images as lists, others as texts; then those of the user as lists too, then all messages, as
+        - Messages with images as lists, others as texts; then all messages as lists, and those of some roles, as
           templates of models that see want them. Each form is rendered twice. With stand-ins for the texts, which no
           template splits or changes, it shows whether the template has a place for each; if not, the next form is
           tried. Without them it gives the prompt that the model was trained on; only where that loses a text, the

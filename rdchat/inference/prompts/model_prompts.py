@@ -274,10 +274,11 @@ class ModelPrompts:
     def trained_for_tools(self) -> bool:
         """Whether the chat template has a place for tools, and the model's calls can be read."""
         habits = self._habits()
-        form = call_form(habits.call)
-        # What mlx-lm finds in the source or the vocabulary counts only where the template shows nothing.
-        guessed = self._tokenizer.has_tool_calling and (form is None or habits.names_form)
-        return habits.takes_tools and (bool(form) or guessed)
+        if not habits.takes_tools or call_form(habits.call):
+            return habits.takes_tools
+        # What mlx-lm found in the source or the vocabulary counts where the template does not show another form.
+        mark = self._tokenizer.tool_call_start
+        return mark is not None and (habits.names_form or not habits.call or mark in habits.call)
 
     @property
     def tool_markers(self) -> tuple[str, str] | None:
@@ -309,22 +310,17 @@ class ModelPrompts:
 
 
 @cache
-def call_form(written: str | None) -> str | None:
-    """Return the form in which `SAMPLE_CALL` is written, by the name of its reader.
+def call_form(written: str | None) -> str:
+    """Return the form in which `SAMPLE_CALL` is written, by the name of its reader; empty where none reads it.
 
     Args:
         written: See `TemplateHabits.call`.
-
-    Returns:
-        None where nothing is written; empty where no reader reads the call.
     """
-    if not written:
-        return None
     offered = OfferedTools([tool_of(SAMPLE_CALL.name)])
     # Readers of tags read JSON too, so that of JSON comes first.
     for form in dict.fromkeys(("json_tools", *READERS)):
         begin, end = _markers(form)
-        for text in written.split(begin)[1:]:
+        for text in (written or "").split(begin)[1:]:
             inside = text.partition(end)[0] if end else text[: mistral_end(text, offered)]
             # A template may write anything.
             with suppress(Exception):
@@ -369,12 +365,11 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
     """
     process.read_tokenizer(folder, waiting, reread=True)
     habits = process.habits(folder, waiting)
-    options: dict[str, Any] = dict(NO_CODE)
-    if (form := call_form(habits.call)) and form != CHANNELS:
-        options["tool_parser_type"] = form
+    form = call_form(habits.call)
+    known = {"tool_parser_type": form} if form not in ("", CHANNELS) else {}
     try:
         with tokenizer_view(folder) as view:
-            tokenizer = mlx_lm_utils.load_tokenizer(view, options, eos_token_ids=_end_tokens(folder))
+            tokenizer = mlx_lm_utils.load_tokenizer(view, NO_CODE | known, eos_token_ids=_end_tokens(folder))
     except ModelError:
         raise
     except Exception as error:
