@@ -14,7 +14,16 @@ from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QTextOption
-from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QLayout, QLineEdit, QPlainTextEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDoubleSpinBox,
+    QLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QSpinBox,
+    QWidget,
+)
 
 from rdchat.chat.presets import LongChats
 from rdchat.errors import InvalidSettingError
@@ -274,6 +283,8 @@ class ChatOptions(Popover):
         self.prompt.setMinimumWidth(_WIDTH)
         tip = "Whether the model thinks before it answers, and how much."
         self.thinking = choice_box("Thinking in this chat", tip, letters=0)
+        # Another model has another default.
+        self.thinking.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.limit = QSpinBox(maximum=_MOST_THINKING, singleStep=500, suffix=" tokens")
         self.limit.setSpecialValueText("No limit")
         self.limit.setAccessibleName("Limit of thinking in this chat")
