@@ -36,6 +36,7 @@ from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.tool_calls import Spans, call_marks, find_tool_calls
+from rdchat.inference.prompts.template_fitting import CHANNEL_MARKERS
 from rdchat.inference.verification import KVCache, LoadedModel
 from rdchat.machine import OtherPrograms
 
@@ -201,6 +202,8 @@ class Reply:
         self._text = Detokenizer(job.model.token_data, stop, before, job.model.prompts.control)
         info = job.model.info
         self._parse = job.model.tokenizer.tool_parser if info.trained_for_tools else parse_tool_call
+        if info.tool_markers == CHANNEL_MARKERS:
+            self._parse = None
         begun = bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)]))
         tools = request.tools
         markers = info.tool_markers

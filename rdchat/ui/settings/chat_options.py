@@ -14,7 +14,16 @@ from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QTextOption
-from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QLayout, QLineEdit, QPlainTextEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDoubleSpinBox,
+    QLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QSpinBox,
+    QWidget,
+)
 
 from rdchat.chat.presets import LongChats
 from rdchat.errors import InvalidSettingError
@@ -274,6 +283,8 @@ class ChatOptions(Popover):
         self.prompt.setMinimumWidth(_WIDTH)
         tip = "Whether the model thinks before it answers, and how much."
         self.thinking = choice_box("Thinking in this chat", tip, letters=0)
+        # Another model has another default.
+        self.thinking.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.limit = QSpinBox(maximum=_MOST_THINKING, singleStep=500, suffix=" tokens")
         self.limit.setSpecialValueText("No limit")
         self.limit.setAccessibleName("Limit of thinking in this chat")
@@ -402,7 +413,10 @@ class ChatOptions(Popover):
         # A model without a switch is offered Off all the same: a reply's thinking then gets a limit of 0 tokens. In the
         # field of the limit, 0 is no limit.
         offered = offered or (ThinkingChoice.OFF,)
-        choices = [("Model's default", None), *((each.value.capitalize(), each) for each in offered)]
+        default = "Model's default"
+        if info and info.thinking_default:
+            default += f" ({info.thinking_default})"
+        choices = [(default, None), *((each.value.capitalize(), each) for each in offered)]
         chosen = values.thinking_choice if values.thinking_choice in offered else None
         fill_box(self.thinking, choices, chosen)
         with QSignalBlocker(self.limit):
