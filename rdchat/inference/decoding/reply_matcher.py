@@ -128,14 +128,15 @@ class ReplyMatcher:
             above = new_index.get(parent)
             if above is None or nodes[above].token in self._ends or not self._allows(nodes[above], token):
                 continue
-            mask: TokenBits | None = nodes[above].mask
+            mask = nodes[above].mask
             # Nothing follows an end.
             if token not in self._ends:
                 path = self._go_to(tree, path, parent)
-                mask = self._mask_after(token)
-                if mask is None:
+                below = self._mask_after(token)
+                if below is None:
                     continue
                 path.append(node)
+                mask = below
             new_index[node] = len(nodes)
             nodes.append(_Node(token, above, mask, sources[node]))
         self._go_to(tree, path, 0)
