@@ -30,6 +30,7 @@ from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree
+from tests.grids import share
 from tests.inference.fakes import ScriptedDrafter, ask, token_events, tree_of_beams
 from tests.inference.shape_models import ALPHABET, END, json_model, thinking_model
 from tests.inference.test_shapes import matcher_of, schema
@@ -121,7 +122,7 @@ def test_any_token_may_end_replies_and_then_a_shape_is_whole_in_every_mode(
         assert plain[1] == plain[3]
 
 
-@pytest.mark.parametrize("control", range(3))
+@pytest.mark.parametrize("control", share(range(3)))
 @settings(max_examples=15)
 @given(pattern=expressions().map(str.lstrip), seed=some.integers(0, 99))
 def test_an_answer_with_a_shape_is_whole_behind_a_thought(control: int, pattern: str, seed: int) -> None:
