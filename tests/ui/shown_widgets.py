@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtCore import QCoreApplication, QEvent, QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QMessageBox, QWidget
@@ -14,7 +14,9 @@ PLACE = QPointF(300, 300)
 
 
 def click_on(widget: QWidget, at: QPoint | None = None) -> None:
-    """Click on the middle of a widget, or on another point of it."""
+    """Click on the middle of a widget, or on another point of it, once it stands where it is painted next."""
+    for _ in range(5):  # what is laid out may have more laid out
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
     QTest.mouseClick(widget, Qt.MouseButton.LeftButton, pos=at or QPoint())
 
 
