@@ -48,6 +48,25 @@ def test_rare_sampling_is_folded_until_the_chat_has_some_and_the_sheet_fits_a_sm
     assert shown() == COMMON
 
 
+def test_a_sheet_that_is_higher_than_the_screen_scrolls(qtbot: QtBot, options: ChatOptions) -> None:
+    """Its last buttons were below the screen, with most fonts as soon as it was unfolded."""
+    screen = options.screen().availableGeometry()
+    below = lambda: options.with_draft.mapTo(options, options.with_draft.rect().bottomLeft()).y()  # noqa: E731
+    is_whole = lambda: 0 < options.height() - below() < 30  # noqa: E731
+    qtbot.waitUntil(lambda: is_whole() and options.height() < 560)
+    folded = options.size()
+    options.shape.set_shape(AnswerShape(ShapeKind.SCHEMA, "{}"))
+    options.more.click()
+    qtbot.waitUntil(lambda: screen.contains(options.geometry()) and below() > options.height())
+    options.name.setFocus()
+    press_key(options.name, "Tab")
+    assert options.with_draft.hasFocus()
+    assert below() < options.height()
+    options.shape.set_shape(None)
+    options.more.click()
+    qtbot.waitUntil(lambda: is_whole() and options.size() == folded)
+
+
 def test_use_defaults_forgets_the_chats_own(chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_k"].setValue(40)
     click_on(options.defaults)
