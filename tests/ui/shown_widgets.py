@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QWheelEvent
+from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent, QKeySequence, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QMessageBox, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QFileDialog, QMenu, QMessageBox, QWidget
 
 HOW = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 PLACE = QPointF(300, 300)
@@ -23,6 +23,13 @@ def click_on(widget: QWidget, at: QPoint | None = None) -> None:
 def press_key(widget: QWidget, keys: str | QKeySequence.StandardKey) -> None:
     """Press keys, named as in menus: `Return`, `Ctrl+Shift+C`."""
     QTest.keySequence(widget, QKeySequence(keys))
+
+
+def type_number(field: QAbstractSpinBox, number: str) -> None:
+    """Type a number in place of a field's, with the decimal point of its locale."""
+    field.selectAll()
+    for sign in number.replace(".", field.locale().decimalPoint()):
+        QApplication.sendEvent(field, QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_unknown, HOW[2], sign))
 
 
 def shown_child[W: QWidget](parent: QWidget, kind: type[W]) -> W:

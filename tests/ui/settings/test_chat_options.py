@@ -10,7 +10,7 @@ from rdchat.ui.settings.chat_options import COMMON, ChatOptions, SamplingForm, s
 from rdchat.ui.style import Theme
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on, press_key
+from tests.ui.shown_widgets import click_on, press_key, type_number
 
 
 def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
@@ -161,9 +161,8 @@ OUT_OF_RANGE = (
 
 
 @pytest.mark.parametrize(("field", "typed"), [*IN_RANGE, *OUT_OF_RANGE])
-def test_only_values_in_range_can_be_typed(qtbot: QtBot, form: SamplingForm, field: str, typed: str) -> None:
-    form.fields[field].selectAll()
-    qtbot.keyClicks(form.fields[field], typed)
+def test_only_values_in_range_can_be_typed(form: SamplingForm, field: str, typed: str) -> None:
+    type_number(form.fields[field], typed)
     press_key(form.fields[field], "Return")
     # All of the form's values are accepted.
     assert (getattr(form.sampling(), field) == float(typed)) is ((field, typed) in IN_RANGE)
@@ -171,8 +170,7 @@ def test_only_values_in_range_can_be_typed(qtbot: QtBot, form: SamplingForm, fie
 
 def test_half_a_number_is_not_a_value(qtbot: QtBot, form: SamplingForm) -> None:
     with qtbot.assertNotEmitted(form.edited):
-        form.fields["temperature"].selectAll()
-        qtbot.keyClicks(form.fields["temperature"], "2.5")
+        type_number(form.fields["temperature"], "2.5")
     with qtbot.waitSignal(form.edited) as edited:
         form.hide()  # as when the popover closes
     assert edited.args == [SamplingParams(temperature=2.5)]
