@@ -37,6 +37,16 @@ _RULES = """<?xml version="1.0"?>
 """
 
 
+def chosen_font() -> str:
+    """Return the family that the tests are to have: that of the variable FONT, or DejaVu Sans."""
+    return os.environ.get("FONT", "DejaVu Sans")
+
+
+def is_installed(family: str) -> bool:
+    """Return whether `take_font` finds a font."""
+    return bool(_files(family))
+
+
 def take_font(family: str) -> bool:
     """Have this process, and those that it starts, show all text in a font; call it before there is an application.
 

@@ -121,35 +121,38 @@ class PromptField(PlainField):
             self._fit()
         return super().event(event)
 
-    def _line_count(self) -> int:
-        """Count the lines of the text without a scroll bar, until there are more than the field shows.
+    def _line_heights(self) -> list[float]:
+        """Return the heights of the text's lines without a scroll bar, of one more than the field shows at most.
 
         The document itself may have the lines of an earlier width, or those beside the bar, where a line holds less.
         """
         document = self.document()
         width = self.width() - 2 * document.documentMargin()
         block = document.begin()
-        lines = 0
-        while block.isValid() and lines <= self._lines[1]:
+        heights: list[float] = []
+        while block.isValid() and len(heights) <= self._lines[1]:
             composed = block.layout()
             layout = QTextLayout(block.text(), self.font())
             layout.setTextOption(document.defaultTextOption())
             layout.setPreeditArea(composed.preeditAreaPosition(), composed.preeditAreaText())
             layout.beginLayout()
-            while lines <= self._lines[1] and (line := layout.createLine()).isValid():
+            while len(heights) <= self._lines[1] and (line := layout.createLine()).isValid():
+                line.setLeadingIncluded(True)
                 line.setLineWidth(width)
-                lines += 1
+                heights.append(line.height())
             layout.endLayout()
             block = block.next()
-        return lines
+        return heights
 
     def _fit(self) -> None:
         low, high = self._lines
-        lines = self._line_count()
-        policy = Qt.ScrollBarPolicy.ScrollBarAlwaysOff if lines <= high else Qt.ScrollBarPolicy.ScrollBarAsNeeded
+        heights = self._line_heights()
+        fits = len(heights) <= high
+        policy = Qt.ScrollBarPolicy.ScrollBarAlwaysOff if fits else Qt.ScrollBarPolicy.ScrollBarAsNeeded
         if policy is not self.verticalScrollBarPolicy():
             self.setVerticalScrollBarPolicy(policy)
-        text_height = min(max(lines, low), high) * QFontMetricsF(self.font()).lineSpacing()
+        # A line has whole pixels, and is higher where a letter has another font.
+        text_height = max(sum(heights[:high]), low * ceil(QFontMetricsF(self.font()).lineSpacing()))
         height = ceil(text_height + 2 * self.document().documentMargin()) + 2
         if height != self.height():
             self.setFixedHeight(height)
