@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent, QKeySequence, QWheelEvent
+from PySide6.QtGui import (
+    QAction,
+    QCloseEvent,
+    QDragEnterEvent,
+    QDropEvent,
+    QImage,
+    QKeyEvent,
+    QKeySequence,
+    QWheelEvent,
+)
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QFileDialog, QMenu, QMessageBox, QWidget
 
@@ -30,6 +39,14 @@ def type_number(field: QAbstractSpinBox, number: str) -> None:
     field.selectAll()
     for sign in number.replace(".", field.locale().decimalPoint()):
         QApplication.sendEvent(field, QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_unknown, HOW[2], sign))
+
+
+def picture_of(widget: QWidget) -> QImage:
+    """Return what a widget shows, with one pixel for each of its size on every screen."""
+    image = QImage(widget.size(), QImage.Format.Format_ARGB32_Premultiplied)
+    image.fill(Qt.GlobalColor.transparent)
+    widget.render(image)
+    return image
 
 
 def shown_child[W: QWidget](parent: QWidget, kind: type[W]) -> W:

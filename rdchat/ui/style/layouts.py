@@ -372,7 +372,7 @@ class WholeArea(QScrollArea):
         return super().event(event)
 
     def sizeHint(self) -> QSize:
-        size = self.widget().sizeHint()
+        size = self.viewportSizeHint()
         highest = self.screen().availableGeometry().height() - 2 * SMALL
         if size.height() > highest:
             return QSize(size.width() + self.verticalScrollBar().sizeHint().width(), highest)
