@@ -30,6 +30,7 @@ CHILDREN = {
     "transfer": "rdchat.chat.transfer.transfer_process",
     "files": "rdchat.chat.attachments.file_reader",
     "formulas": "rdchat.chat.formulas",
+    "lexers": "rdchat.chat.lexers_child",
     "tools": "rdchat.tools.tools_child",
     "rank": "rdchat.inference.rank_processes.rank_child",
 }

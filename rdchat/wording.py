@@ -1,4 +1,4 @@
-"""Texts for counts, sizes and times, the same in the window, in commands and in errors."""
+"""Texts for counts, sizes and times, the same in the window, in commands and in errors; the length of a text."""
 
 
 def counted(number: int, one: str, several: str = "") -> str:
@@ -20,6 +20,11 @@ def part_text(part: float, total: float) -> str:
     """Return the size of a part, in the unit of the whole: `0.31 of 1.24 GB`."""
     figure, unit = _in_unit(total, total)
     return f"{_in_unit(part, total)[0]} of {figure} {unit}"
+
+
+def utf16_length(text: str) -> int:
+    """Return the length of a text in UTF-16 units, which Qt counts."""
+    return len(text) if text.isascii() else len(text) + sum(character > "\uffff" for character in text)
 
 
 def _in_unit(size: float, of: float) -> tuple[str, str]:

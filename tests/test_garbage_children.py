@@ -11,8 +11,10 @@ import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat import code_colours
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
+from rdchat.chat.code_colours import CodeReader
 from rdchat.chat.formulas import FormulaDrawer
 from rdchat.chat.transfer.backups import BackupFacts
 from rdchat.chat.transfer.transfer_process import TransferProcess
@@ -80,9 +82,16 @@ def image_is_refused(tmp_path: Path) -> None:
     process.child.close()
 
 
+def code_stays_plain(_tmp_path: Path) -> None:
+    reader = CodeReader()
+    assert reader.read("python", ["x"], ()) is None
+    reader.child.close()
+
+
 FRAMED: dict[str, Callable[[Path], None]] = {
     "files": file_is_refused,
     "formulas": formula_is_not_drawn,
+    "lexers": code_stays_plain,
     "images": image_is_refused,
     "facts": folder_has_a_problem,
     "tokenizers": tokenizer_is_refused,
@@ -92,6 +101,7 @@ FRAMED: dict[str, Callable[[Path], None]] = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0)
+    monkeypatch.setattr(code_colours, "_LIMITS", Limits(3.0))
     monkeypatch.setattr(served, "MAX_BYTES", 2**20)
 
 

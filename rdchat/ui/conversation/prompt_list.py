@@ -10,7 +10,8 @@ from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor, QTextFormat
 from PySide6.QtWidgets import QListWidget
 
 from rdchat.chat.presets import PLACEHOLDER, SavedPrompt
-from rdchat.ui.style import MEDIUM, PlainField, add_action, utf16_length
+from rdchat.ui.style import MEDIUM, PlainField, add_action
+from rdchat.wording import utf16_length
 
 _MAX_LINES = 8
 _WIDTH = 320

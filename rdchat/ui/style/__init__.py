@@ -69,7 +69,6 @@ from rdchat.ui.style.labels import (
     single_shot,
     small_text,
     tip_text,
-    utf16_length,
     utf16_spans,
     visible_text,
 )

@@ -117,11 +117,6 @@ def _is_hidden(letter: str) -> bool:
     return letter != "\n" and (not letter.isprintable() or letter in _INVISIBLE or bool(_VARIATIONS.match(letter)))
 
 
-def utf16_length(text: str) -> int:
-    """Return the length of a text in UTF-16 units, which Qt counts."""
-    return len(text) if text.isascii() else len(text) + sum(character > "\uffff" for character in text)
-
-
 def utf16_spans(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return spans of a text, begin and end of each, in UTF-16 units."""
     if text.isascii() or not spans:

@@ -19,11 +19,11 @@ from PySide6.QtCore import QMimeData, QStringListModel
 from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable
 
 from rdchat.errors import without_controls
-from rdchat.ui.style import utf16_length
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, safe_text
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
 from rdchat.ui.transcript.markdown.text_formats import column_step
+from rdchat.wording import utf16_length
 
 # The markers of a task in blocks and in Markdown.
 _TASKS = {"☐": "- [ ]", "☑": "- [x]"}
