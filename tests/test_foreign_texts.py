@@ -1,14 +1,17 @@
-"""Law: no reader of foreign text takes time or memory that grows faster than the text."""
+"""Law: no reader of foreign text takes time or memory that grows faster than the text, or exceeds a limit."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import cycle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
+from PySide6.QtWidgets import QApplication
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, passages_of, printable_name, ranked
 from rdchat.chat.attachments.docx_text import docx_text
@@ -27,6 +30,7 @@ from rdchat.chat.transfer.exporting import _free_name, as_markdown, file_name
 from rdchat.chat.transfer.foreign_chats import ForeignChat
 from rdchat.chat.transfer.message_trees import MessageTree
 from rdchat.chat.transfer.transfer_process import FORMATS
+from rdchat.children import CHILDREN
 from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api import Role, SamplingParams
 from rdchat.inference.prompts.json_schema import JoinedSchemas, SchemaError, expanded
@@ -43,6 +47,7 @@ from rdchat.tools.tool_results import result_fields
 from rdchat.ui.transcript.markdown.blocks import display_end, pieces
 from rdchat.ui.transcript.markdown.copying import blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.work import Limits
 from tests.chat.attachments.documents import docx, paragraph, pdf
 from tests.chat.transfer.full_samples import deepseek_node, open_webui_chat, open_webui_message
 from tests.chat.transfer.samples import (
@@ -53,8 +58,10 @@ from tests.chat.transfer.samples import (
     jan_text,
     lm_studio_chat,
 )
+from tests.foreign_libraries import APP, BROUGHT, LIBRARIES, READ_NO_TEXT, imports, modules_of
 from tests.grids import share
 from tests.growth import SHAPES, Text, assert_grows_no_faster, nested, repeated
+from tests.time_limits import at_most
 
 VALUES = ChatValues("", SamplingParams(), None, None, None, None, LongChats.ASK)
 OWN: dict[str, Text] = {
@@ -388,3 +395,52 @@ MANY = {
 @pytest.mark.parametrize("reader", share(MANY, 2))
 def test_many_parts_take_no_longer_than_their_number(reader: str) -> None:
     assert_grows_no_faster(MANY[reader], repeated("ab "), longest=200_000)
+
+
+def test_each_library_that_reads_foreign_text_has_a_process_and_a_limit() -> None:
+    """What is imported anew is either in `READ_NO_TEXT`, or it is a reader with both."""
+    assert imports().keys() - READ_NO_TEXT == LIBRARIES.keys() - BROUGHT.keys()
+    assert not LIBRARIES.keys() & READ_NO_TEXT
+    assert imports().keys() >= set(BROUGHT.values())
+    for name, library in LIBRARIES.items():
+        match library.limit:
+            case Limits(seconds, memory):
+                assert (seconds or 0) > 0 < (memory or 0), name
+            case number:
+                assert number > 0, name
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_is_in_its_process(name: str) -> None:
+    library = LIBRARIES[name]
+    modules = imports().get(name, frozenset())
+    assert not library.modules or modules == library.modules
+    assert library.processes
+    for process in set(library.processes) - {APP}:
+        assert name in BROUGHT or modules & modules_of(CHILDREN[process])
+
+
+def read_hostile(name: str, text: Text, folder: Path) -> None:
+    """Have a library read a text, in the app in a time that grows with the text, in a child within the limit."""
+    library = LIBRARIES[name]
+    if isinstance(library.limit, Limits):
+        with at_most(120):
+            library.read(text(2_000), folder)
+    else:
+        assert_grows_no_faster(lambda made: library.read(made, folder), text, longest=16_000)
+
+
+@pytest.mark.parametrize(("name", "shape"), list(zip(LIBRARIES, cycle(SHAPES))))
+def test_a_library_reads_a_hostile_text(name: str, shape: str, small_model: Path, qapp: QApplication) -> None:
+    read_hostile(name, SHAPES[shape], small_model)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_reads_each_hostile_text(name: str, small_model: Path, qapp: QApplication) -> None:
+    for shape, text in SHAPES.items():
+        try:
+            read_hostile(name, text, small_model)
+        except AssertionError as error:
+            raise AssertionError(f"{shape}: {error}") from error

@@ -46,6 +46,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[CodeReader]:
     """A reader of its own, with the child that is to be killed."""
     own = CodeReader()
     monkeypatch.setattr(code_colours, "READER", own)
+    monkeypatch.setattr(code_colours, "_SECONDS", 0.2)
     yield own
     own.child.close()
     own._slow_child.close()

@@ -1,4 +1,5 @@
 import math
+import threading
 import weakref
 from itertools import count
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ import pytest
 from PySide6.QtGui import QTextDocument
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.code_colours import READER
 from rdchat.ui.style.theme import LIGHT
 from rdchat.ui.transcript.markdown import code_highlighter
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
@@ -90,7 +92,11 @@ def test_code_that_takes_too_long_keeps_its_colours_and_the_next_is_coloured(qtb
 def test_code_that_is_not_shown_any_more_is_not_read() -> None:
     document = QTextDocument("x = 1")
     highlighter = CodeHighlighter(document)
+    busy = threading.Event()
+    before = READER.ask("python", busy.wait)
     highlighter.add_code(0, "python", document.begin(), ["x = 1"])
     job = weakref.ref(highlighter._codes[0].job)
     highlighter.clear()
     assert job() is None
+    busy.set()
+    assert before.result()
