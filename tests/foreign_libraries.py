@@ -370,6 +370,7 @@ def mix_up(text: str) -> object:
 _FILES = ("files",)
 _FILE_LIMIT = file_reader._LIMITS
 _FILE_READER = frozenset({"rdchat.chat.attachments.file_reader"})
+_FORMULAS = Limits(formulas._SECONDS, formulas._MEMORY_BYTES)
 _TOKENIZERS = ("tokenizers",)
 _LOADING = Limits(tokenizer_process._LOAD_S, tokenizer_process._LOAD_BYTES)
 _ENCODING = Limits(tokenizer_process._ENCODE_S, tokenizer_process._ENCODE_BYTES)
@@ -390,7 +391,7 @@ LIBRARIES: dict[str, Library] = {
         frozenset({"rdchat.chat.lexers_child", "rdchat.ui.transcript.markdown.decorations"}),
     ),
     "ziamath": Library(
-        ("formulas",), Limits(formulas._SECONDS, formulas._MEMORY_BYTES), draw, frozenset({"rdchat.chat.formulas"})
+        ("formulas",), _FORMULAS, draw, frozenset({"rdchat.chat.formulas"})
     ),
     "PIL": Library(
         ("images",), image_process._LIMITS, refused(look_at_image),
@@ -413,7 +414,8 @@ LIBRARIES: dict[str, Library] = {
     ),
     "transformers": Library(_TOKENIZERS, _LOADING, _encode),
     "jinja2": Library(_TOKENIZERS, _ENCODING, ask_tokenizers(try_template)),
-    "tokenizers": Library(_TOKENIZERS, _ENCODING, _encode, frozenset({"rdchat.inference.prompts.model_prompts"})),
+    # The app reads a tokenizer only after the child has tried it, for decoding alone.
+    "tokenizers": Library((APP,), _LOADING, _encode, frozenset({"rdchat.inference.prompts.model_prompts"})),
     "mlx_lm": Library(_TOKENIZERS, _ENCODING, _encode),
     "llguidance": Library(_TOKENIZERS, _SHAPES, ask_tokenizers(check_shape)),
     "jsonschema": Library(
@@ -460,7 +462,7 @@ LIBRARIES: dict[str, Library] = {
     "ipaddress": Library((APP,), RequestLimits().header_bytes, in_app(_address)),
     # Qt, which reads in the app; a test lays out what it shows
     "PySide6": Library((APP,), FIRST_CHARACTERS, in_app(lay_out)),
-    "PySide6 QSvgRenderer": Library((APP,), formulas._MEMORY_BYTES, draw, frozenset({"rdchat.ui.style.theme"})),
+    "PySide6 QSvgRenderer": Library((APP,), _FORMULAS, draw, frozenset({"rdchat.ui.style.theme"})),
     "PySide6 fromData": Library(
         (APP,), image_process._LIMITS.memory_bytes or 0, in_app(lambda text: QImage.fromData(as_bytes(text))),
         frozenset({"rdchat.ui.files.chips"}),

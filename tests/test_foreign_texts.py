@@ -420,6 +420,9 @@ def test_a_library_is_in_its_process(name: str) -> None:
         assert name in BROUGHT or modules & modules_of(CHILDREN[process])
 
 
+TAKE_LONG = {"difflib", "jinja2", "llguidance", "mlx_lm", "tokenizers", "transformers"}
+
+
 def read_hostile(name: str, text: Text, folder: Path) -> None:
     """Have a library read a text, in the app in a time that grows with the text, in a child within the limit."""
     library = LIBRARIES[name]
@@ -430,7 +433,13 @@ def read_hostile(name: str, text: Text, folder: Path) -> None:
         assert_grows_no_faster(lambda made: library.read(made, folder), text, longest=16_000)
 
 
-@pytest.mark.parametrize(("name", "shape"), list(zip(LIBRARIES, cycle(SHAPES))))
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        pytest.param(name, shape, marks=pytest.mark.slow if name in TAKE_LONG else ())
+        for name, shape in zip(LIBRARIES, cycle(SHAPES))
+    ],
+)
 def test_a_library_reads_a_hostile_text(name: str, shape: str, small_model: Path, qapp: QApplication) -> None:
     read_hostile(name, SHAPES[shape], small_model)
 
