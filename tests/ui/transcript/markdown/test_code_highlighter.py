@@ -1,5 +1,6 @@
 import math
 import threading
+import time
 import weakref
 from itertools import count
 from types import SimpleNamespace
@@ -9,9 +10,11 @@ from PySide6.QtGui import QTextDocument
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.code_colours import READER
+from rdchat.ui.style import Theme
 from rdchat.ui.style.theme import LIGHT
 from rdchat.ui.transcript.markdown import code_highlighter
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
+from tests.ui.transcript.conftest import draw, new_body
 
 
 def coloured(qtbot: QtBot, language: str, code: str) -> dict[str, str]:
@@ -100,3 +103,33 @@ def test_code_that_is_not_shown_any_more_is_not_read() -> None:
     assert job() is None
     busy.set()
     assert before.result()
+
+
+def test_colours_of_complete_code_stay_while_the_reply_goes_on(qtbot: QtBot, theme: Theme) -> None:
+    body = new_body(qtbot, theme)
+    text = "```python\nimport os\n```\n\nThen:\n\n```scala\nval x = 1\n```\n\n"
+    draw(qtbot, body, text, final=False)
+    shown = formats_of(body.document())
+    assert any(shown)
+    for more in (
+        "```javascript\n",
+        "const x = 1;\n",
+        "/* a\n",
+        "*/\n",
+        "```\n",
+        '```scala\n"' + "\\" * 80 + "!\n```\n",
+    ):
+        text += more
+        body.set_text(text, False)
+        for _ in range(20):
+            body.take_step(time.perf_counter() + 0.01)
+            assert formats_of(body.document())[: len(shown)] == shown
+    draw(qtbot, body, text)
+    assert formats_of(body.document())[: len(shown)] == shown
+
+
+def formats_of(document: QTextDocument) -> list[list[tuple[int, int, str]]]:
+    """Return the colours of each block but the last, which may be empty."""
+    blocks = [document.findBlockByNumber(number) for number in range(document.blockCount() - 1)]
+    spans = [block.layout().formats() for block in blocks]
+    return [[(span.start, span.length, span.format.foreground().color().name()) for span in each] for each in spans]
