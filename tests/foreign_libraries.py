@@ -1,6 +1,7 @@
 """The libraries to which rdchat gives texts of others: the process of each, its limit, and what runs it."""
 
 import ast
+import asyncio
 import html
 import json
 import os
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from sqlite3 import connect
-from zoneinfo import ZoneInfoNotFoundError
 
 from PySide6.QtCore import QByteArray, QMimeData, QUrl
 from PySide6.QtGui import QImage, QTextDocument
@@ -35,12 +35,12 @@ from rdchat.inference.prompts import tokenizer_process
 from rdchat.inference.prompts.json_schema import JoinedSchemas, SchemaError
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.vision import image_process
-from rdchat.inference.vision.image_process import ImageProcess, as_file
+from rdchat.inference.vision.image_process import as_file, shared_images
 from rdchat.server.guard import _address
 from rdchat.server.interfaces.fields import ApiError, parse_body
 from rdchat.server.server_settings import Limits as RequestLimits
-from rdchat.tools.built_in import current_time
-from rdchat.tools.definitions import ServerLimits
+from rdchat.tools.built_in import TIME, BuiltInServer
+from rdchat.tools.definitions import ServerLimits, ToolServer
 from rdchat.tools.streams import parse_messages
 from rdchat.tools.tool_results import result_fields
 from rdchat.ui.conversation.alternatives_window import _Matcher, differences
@@ -252,6 +252,12 @@ def in_app(read: Callable[[str], object]) -> Callable[[str, Path], object]:
     return refused(lambda text, _folder: read(text))
 
 
+# One process for all texts
+file_process = cache(FileReader)
+tokenizer_child = cache(TokenizerProcess)
+formula_drawer = cache(FormulaDrawer)
+
+
 def read_code(text: str, _folder: Path) -> object:
     lines = text.split("\n")
     return [
@@ -264,12 +270,8 @@ def read_file(data: Callable[[str], bytes], name: str) -> Callable[[str, Path], 
     """Return a reader that attaches a file made of a text."""
 
     def attach(text: str, _folder: Path) -> object:
-        reader = FileReader()
-        try:
-            with as_file(data(text)) as path:
-                return reader.read_file(path.rename(path.with_name(name)))
-        finally:
-            reader.close()
+        with as_file(data(text)) as path:
+            return file_process().read_file(path.rename(path.with_name(name)))
 
     return refused(attach)
 
@@ -287,25 +289,13 @@ def as_pdf(text: str) -> bytes:
 
 
 def look_at_image(text: str, _folder: Path) -> object:
-    process = ImageProcess()
-    try:
-        with as_file(b"\x89PNG\r\n\x1a\n" + as_bytes(text)) as path:
-            return process.check_image(path)
-    finally:
-        process.child.close()
+    with as_file(b"\x89PNG\r\n\x1a\n" + as_bytes(text)) as path:
+        return shared_images().check_image(path)
 
 
 def ask_tokenizers(ask: Callable[[TokenizerProcess, str, Path], object]) -> Callable[[str, Path], object]:
     """Return a reader that asks the child for tokenizers."""
-
-    def read(text: str, folder: Path) -> object:
-        process = TokenizerProcess()
-        try:
-            return ask(process, text, folder)
-        finally:
-            process.child.close()
-
-    return refused(read)
+    return refused(lambda text, folder: ask(tokenizer_child(), text, folder))
 
 
 def try_template(process: TokenizerProcess, text: str, folder: Path) -> object:
@@ -314,6 +304,7 @@ def try_template(process: TokenizerProcess, text: str, folder: Path) -> object:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder, copy)
     (copy / "chat_template.jinja").write_text(f"{{{{ messages[0].content }}}}{text}", "utf-8", "replace")
+    process.read_tokenizer(copy, reread=True)
     return process.habits(copy)
 
 
@@ -331,12 +322,8 @@ def json_text(value: object) -> str:
 
 
 def draw(text: str, _folder: Path) -> object:
-    drawer = FormulaDrawer()
-    try:
-        formula = drawer.draw_formula(text[:2000], True)
-        return formula and QSvgRenderer(QByteArray(formula.svg.encode())).isValid()
-    finally:
-        drawer.child.close()
+    formula = formula_drawer().draw_formula(text[:2000], True)
+    return formula and QSvgRenderer(QByteArray(formula.svg.encode())).isValid()
 
 
 def search(text: str) -> object:
@@ -353,9 +340,8 @@ def read_picture(text: str) -> object:
 
 
 def time_in(text: str) -> object:
-    with suppress(ValueError, ZoneInfoNotFoundError, OSError):
-        return current_time(text)
-    return None
+    server = BuiltInServer(ToolServer("time", (TIME,)))
+    return asyncio.run(server.call_tool("current_time", {"zone": text}))
 
 
 def lay_out(text: str) -> object:

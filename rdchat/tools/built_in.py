@@ -77,7 +77,7 @@ class BuiltInServer:
             text = f"It cannot be read: {error.strerror}."
         except RdchatError as error:
             text = str(error)
-        except (AttributeError, LookupError, TypeError, ValueError):
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
             text = "These are not the arguments of this tool."
         return {"text": cut_text(text), "is_error": is_error, "images": []}
 

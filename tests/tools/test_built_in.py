@@ -137,7 +137,7 @@ def test_knows_the_time() -> None:
     server = BuiltInServer(ToolServer("time", (TIME,)))
     assert run(server, "current_time", {"zone": "Asia/Kathmandu"}).endswith("+05:45")
     assert "T" in run(server, "current_time", {})
-    for zone in ("Nowhere/City", "../../etc/passwd", "/etc/passwd"):
+    for zone in ("Nowhere/City", "../../etc/passwd", "/etc/passwd", "a." * 1000):
         assert run(server, "current_time", {"zone": zone}).startswith("Error: ")
 
 
