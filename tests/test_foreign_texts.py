@@ -420,8 +420,6 @@ def test_a_library_is_in_its_process(name: str) -> None:
         assert name in BROUGHT or modules & modules_of(CHILDREN[process])
 
 
-# Python sorts the marks of a name, with the square of their number: half a second for a call of 16,000.
-NOT_MENDED = {("ast", "combining marks")}
 TAKE_LONG = {"difflib", "jinja2", "llguidance", "mlx_lm", "tokenizers", "transformers"}
 
 
@@ -451,8 +449,6 @@ def test_a_library_reads_a_hostile_text(name: str, shape: str, small_model: Path
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_reads_each_hostile_text(name: str, small_model: Path, qapp: QApplication) -> None:
     for shape, text in SHAPES.items():
-        if (name, shape) in NOT_MENDED:
-            continue
         try:
             read_hostile(name, text, small_model)
         except AssertionError as error:

@@ -7,8 +7,7 @@ own process they would stop the window. The child, `lexers_child`, gets the lexe
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rdchat.errors import RdchatError
 from rdchat.wording import utf16_length
@@ -17,8 +16,6 @@ from rdchat.work import ChildError, ChildProcess, Job, Limits, SerialThread, out
 # Processor time that reading code may take, and more for each character: Pygments reads 200,000 to 600,000 a second.
 _SECONDS = 0.3
 _SECONDS_EACH = 1e-5
-# It is so many times less at most, for a language whose code took too long before.
-_LESS = 10
 # The child ends its own reading at the limit of processor time; it is killed if it cannot.
 _LIMITS = Limits(seconds=20.0, memory_bytes=512 << 20)
 # The child is ended after this time without code.
@@ -29,8 +26,7 @@ type Line = list[tuple[int, int, str]]
 COLORS = {"keyword", "name", "builtin", "string", "number", "comment", "inserted", "deleted"}
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLines:
+class ReadLines(NamedTuple):
     """What the child has found in lines of code.
 
     Attributes:
@@ -73,20 +69,22 @@ class CodeReader:
                 outcome = outcome_of(asked, lambda _job: work(), "lexers")
                 asked.set_outcome(outcome)
 
-        self._thread.do(lambda turn: self._slow_thread.do(do) if language in self._excesses else do(turn))
+        self._thread.do(lambda turn: self._slow_thread.do(do) if language.lower() in self._excesses else do(turn))
         return job
 
     def read(self, language: str, lines: list[str], stack: Sequence[str]) -> ReadLines | None:
         """Read complete lines from the state where they begin, and wait; None if that exceeds a limit.
 
         Args:
-            language: An alias of Pygments, in small letters.
+            language: An alias of Pygments.
             lines: The lines.
             stack: The lexer's state; empty for the whole code.
         """
+        language = language.lower()
         excesses = self._excesses[language]
         child = self._slow_child if excesses else self.child
-        seconds = (_SECONDS + _SECONDS_EACH * sum(map(len, lines))) / min(1 + excesses, _LESS)
+        # After excesses it is less, down to a tenth.
+        seconds = (_SECONDS + _SECONDS_EACH * sum(map(len, lines))) / min(1 + excesses, 10)
         arguments = {"language": language, "lines": lines, "stack": stack, "seconds": seconds}
         for _ in range(2):
             try:
@@ -105,12 +103,12 @@ READER = CodeReader()
 """One for all texts."""
 
 
-def _read_lines(asked: list[str], found: Any, settled: int, stack: Any, comment_end: str) -> ReadLines:
+def _read_lines(asked: list[str], found: Any, settled: int, stack: list[str], comment_end: str) -> ReadLines:
     """Return the child's answer; raise an error that `ChildProcess.submit` names if it is not valid."""
     lines = [_line(text, parts) for text, parts in zip(asked, found, strict=bool(found))]
     if not 0 <= settled <= len(asked):
         raise ValueError(settled)
-    return ReadLines(lines, settled, list(stack), str(comment_end))
+    return ReadLines(lines, settled, stack, str(comment_end))
 
 
 def _line(text: str, parts: Any) -> Line:

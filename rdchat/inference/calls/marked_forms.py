@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rdchat.inference.api import ToolCall
-from rdchat.inference.calls.offered import NUMBER, OfferedTools, object_text
+from rdchat.inference.calls.offered import NUMBER, OfferedTools, object_text, python_tree
 
 Reader = Callable[[str, OfferedTools], list[ToolCall]]
 """Returns the calls of a text between two marks, which has nothing else; raises anything otherwise."""
@@ -292,7 +292,7 @@ def pythonic_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
     """Return the calls of LFM2: a list of Python's calls with named arguments, whose names may have hyphens."""
     stand_ins = _StandIns(tools)
     source = stand_ins.put(text.strip())
-    listed = ast.parse(source, mode="eval").body
+    listed = python_tree(source)
     if not isinstance(listed, ast.List):
         raise ValueError("no list of calls")
     calls = []

@@ -16,6 +16,8 @@ from rdchat.inference.api import ToolCall
 _STRING = re.compile(r'"(?:\\.?|[^"\\])*+(?:"|\Z)', re.DOTALL)
 # A backslash that begins no escape of JSON, as in a path of Windows.
 _LONE_BACKSLASH = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+# Python sorts the combining marks of a name, in a time that grows with the square of their number.
+_MANY_MARKS = re.compile(r"[^\w\s!-~]{1000}")
 # Closing braces that a repaired text may get.
 _MAX_BRACES = 2
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -45,10 +47,17 @@ def repaired(text: str) -> Iterator[str]:
         yield literal
 
 
+def python_tree(source: str) -> ast.expr:
+    """Parse an expression of Python; raise ValueError or SyntaxError if it is none, or would take too long."""
+    if _MANY_MARKS.search(source):
+        raise ValueError
+    return ast.parse(source, mode="eval").body
+
+
 def python_json(text: str) -> str | None:
     """Return the JSON of a dict or a list as Python writes it; None if the text is neither, or a name is repeated."""
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        tree = python_tree(text.strip())
         for node in ast.walk(tree):
             if isinstance(node, ast.Dict) and len({*map(ast.dump, filter(None, node.keys))}) < len(node.keys):
                 return None

@@ -7,7 +7,7 @@ from itertools import accumulate
 import pytest
 
 from rdchat.inference.api import ChatMessage, PartsReader, Role, ToolCall, split_thoughts
-from rdchat.inference.calls.offered import OfferedTools
+from rdchat.inference.calls.offered import OfferedTools, python_json
 from rdchat.inference.decoding.tool_calls import Parse, call_marks, find_tool_calls
 from rdchat.inference.prompts.template_fitting import CHANNEL_MARKERS, fitted
 from tests.growth import SHAPES, Text, assert_grows_no_faster, repeated
@@ -135,3 +135,9 @@ def _fits(text: str) -> None:
 
 def test_giving_results_to_calls_grows_with_both() -> None:
     assert_grows_no_faster(_fits, repeated("a"), 20_000)
+
+
+def test_marks_of_a_name_take_python_no_longer() -> None:
+    """Python sorts them, in a time that grew with the square of their number."""
+    assert_grows_no_faster(python_json, repeated("\u0301\u0316", "{'a': a", "}"), longest=64_000)
+    assert python_json("{'a': '" + "漢字─" * 2000 + "'}") == '{"a": "' + "漢字─" * 2000 + '"}'

@@ -66,7 +66,7 @@ class CodeHighlighter:
             if code.read <= _MAX_LINES:
                 # It must not keep `code`, with which it ends.
                 lexer = code.lexer
-                code.job = READER.ask(language.lower(), lambda: lexer.read_lines(added))
+                code.job = READER.ask(language, lambda: lexer.read_lines(added))
                 code.done = 0
 
     def add_code(self, number: int, language: str, first: QTextBlock, lines: list[str]) -> None:
@@ -77,14 +77,14 @@ class CodeHighlighter:
         if language and len(lines) <= _MAX_LINES and max(map(len, lines), default=0) <= _LONGEST_LINE:
             code = self._code(number, language, first)
             source = "\n".join(lines)
-            code.job = READER.ask(language.lower(), lambda: (0, lines_of(language.lower(), source)))
+            code.job = READER.ask(language, lambda: (0, lines_of(language, source)))
             code.done = 0
             code.closed = True
         else:
             self._codes.pop(number, None)
 
     def _code(self, number: int, language: str, first: QTextBlock) -> _CodeBlock:
-        code = self._codes.setdefault(number, _CodeBlock(first, GrowingCode(language.lower())))
+        code = self._codes.setdefault(number, _CodeBlock(first, GrowingCode(language)))
         code.first = first
         return code
 
