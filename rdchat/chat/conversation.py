@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.presets import LongChats
+from rdchat.chat.summaries import ContextCut
 from rdchat.errors import StorageError
 from rdchat.inference.api import (
     AnswerShape,
@@ -27,7 +28,6 @@ from rdchat.inference.api import (
     check_thinking_tokens,
     split_thoughts,
 )
-from rdchat.wording import counted
 
 _PAGE = 128
 """Messages that are read together."""
@@ -154,8 +154,6 @@ class Conversation:
 
 NEW_CHAT = Conversation(0, "", None, None)
 """A chat that is not stored yet."""
-SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
-"""Stands before a summary in a prompt."""
 LARGEST_ID = 1 << 30
 """The largest id of a chat or a message in a file. Larger ones are those of temporary chats.
 
@@ -166,63 +164,6 @@ Qt's signals carry ids as 32-bit integers.
 def is_temporary(any_id: int | None) -> bool:
     """Return whether this is the id of a temporary chat or of one of its messages, which nothing may keep."""
     return any_id is not None and any_id > LARGEST_ID
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
-    """What the chats of a folder share.
-
-    Attributes:
-        instructions: Their system prompt; blank leaves it to the preset.
-        preset: Id of their preset; None leaves it to the model.
-        model: Name of their model, by which it is loaded; None for the one that is loaded.
-        tools: Names of the tool servers that are switched on in them.
-    """
-
-    instructions: str = ""
-    preset: str | None = None
-    model: str | None = None
-    tools: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder of chats.
-
-    Attributes:
-        id: The primary key.
-        name: As the sidebar shows it.
-        parent_id: The folder around it; None at the top. A folder in a folder cannot contain another one.
-        expanded: Whether its content is shown.
-        deleted_at: When it was moved to the Trash; None elsewhere.
-        project: What its chats share, besides files.
-        files: The files that its chats share, without their texts.
-    """
-
-    id: int
-    name: str
-    parent_id: int | None = None
-    expanded: bool = True
-    deleted_at: float | None = None
-    project: Project = Project()
-    files: tuple[AttachedFile, ...] = ()
-
-    @property
-    def is_project(self) -> bool:
-        """Whether its chats share something."""
-        return bool(self.description)
-
-    @property
-    def description(self) -> str:
-        """What its chats share, for people: `instructions, model, 2 files`."""
-        parts: dict[str, Any] = {
-            "instructions": self.project.instructions.strip(),
-            "preset": self.project.preset,
-            "model": self.project.model,
-            "tools": self.project.tools,
-            counted(len(self.files), "file"): self.files,
-        }
-        return ", ".join(name for name, value in parts.items() if value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,29 +205,6 @@ class Thinking:
 
 
 NO_THINKING = Thinking()
-
-
-@dataclass(frozen=True, slots=True)
-class ContextCut:
-    """Hides a message and those before it from the model. The last cut of a path counts.
-
-    Attributes:
-        summary: What the model gets instead; empty for nothing.
-        model: The model that wrote the summary, with the name of its server if that is a remote one.
-        written_at: When it was written, in seconds since the epoch; None where unknown.
-        edited: Whether the summary is the person's version.
-        sources: The tools and remote servers whose texts it summarises.
-        files: Files of the hidden messages that the model still gets whole.
-        shortens: Whether the messages stay, and only long results of tools among them are shortened.
-    """
-
-    summary: str = ""
-    model: str = ""
-    written_at: float | None = None
-    edited: bool = False
-    sources: tuple[str, ...] = ()
-    files: tuple[AttachedFile, ...] = ()
-    shortens: bool = False
 
 
 @dataclass(frozen=True, slots=True)

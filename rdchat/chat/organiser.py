@@ -7,8 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import SUMMARY_NOTE, Conversation, Folder, Project
+from rdchat.chat.conversation import Conversation
 from rdchat.chat.notes import Note, tidy_note
+from rdchat.chat.projects import (
+    Folder,
+    Project,
+)
 from rdchat.chat.storage import (
     FOLDER_COLUMNS,
     Database,
@@ -24,6 +28,7 @@ from rdchat.chat.storage import (
     store_project,
     text_column,
 )
+from rdchat.chat.summaries import SUMMARY_NOTE
 from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.errors import StorageError
 from rdchat.work import Job

@@ -15,7 +15,6 @@ from rdchat.chat.conversation import (
     LARGEST_ID,
     NEW_CHAT,
     NO_THINKING,
-    ContextCut,
     Conversation,
     MadeWith,
     Message,
@@ -59,6 +58,7 @@ from rdchat.chat.storage import (
     repair_tree,
     text_column,
 )
+from rdchat.chat.summaries import ContextCut
 from rdchat.chat.titles import NEW_CHAT as NEW_TITLE, tidy_title
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files import temporary_folder

@@ -11,7 +11,11 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat import paths
-from rdchat.chat.conversation import Conversation, Folder, is_temporary
+from rdchat.chat.conversation import (
+    Conversation,
+    is_temporary,
+)
+from rdchat.chat.projects import Folder
 from rdchat.chat.settings import Settings
 from rdchat.chat.storage import chats_with_caches
 from rdchat.chat.store import ConversationStore

@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import NEW_CHAT, SUMMARY_NOTE, Drafting, MessageStatus, Project
+from rdchat.chat.conversation import (
+    NEW_CHAT,
+    Drafting,
+    MessageStatus,
+)
 from rdchat.chat.notes import LONGEST_NOTE, Note, asked_notes, notes_from_model, notes_text
+from rdchat.chat.projects import Project
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import SUMMARY_NOTE
 from rdchat.inference.api import Role
 from tests.stores import finish_message
 

@@ -11,7 +11,11 @@ import pytest
 
 from rdchat import paths
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import ContextCut, Folder, Project
+from rdchat.chat.projects import (
+    Folder,
+    Project,
+)
+from rdchat.chat.summaries import ContextCut
 from rdchat.files.cache_folders import folder_name, make_folder, remove_folders
 from rdchat.inference.vision.image_process import shared_images
 from tests.chat.transfer.tasks import back_up

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from rdchat.chat.conversation import Project
 from rdchat.chat.organiser import erasing_chat
+from rdchat.chat.projects import Project
 from rdchat.chat.storage import (
     NOT_DELETED,
     Database,

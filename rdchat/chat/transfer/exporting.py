@@ -22,7 +22,11 @@ from urllib.parse import quote
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.chat.attachments.html_text import fenced
-from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
+from rdchat.chat.conversation import (
+    MadeWith,
+    Message,
+    MessageStatus,
+)
 from rdchat.chat.settings import ChatValues, OptionOrder, Settings
 from rdchat.chat.storage import (
     FullChat,
@@ -34,6 +38,7 @@ from rdchat.chat.storage import (
     text_column,
     visible_ids,
 )
+from rdchat.chat.summaries import ContextCut
 from rdchat.chat.transfer.chat_import import ExportReport, TaskProgress
 from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.errors import ImageRefusedError, StorageError, file_error

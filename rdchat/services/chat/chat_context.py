@@ -15,8 +15,15 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat import machine
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Notice, uncut
+from rdchat.chat.conversation import (
+    Notice,
+    uncut,
+)
 from rdchat.chat.presets import LongChats
+from rdchat.chat.summaries import (
+    SUMMARY_NOTE,
+    ContextCut,
+)
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api import FinishReason, Mode, ModelInfo, PrefillProgress, ReplyEnd, Role, ThinkingChoice
 from rdchat.services.background_work import BackgroundWork

@@ -10,7 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
-from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Message
+from rdchat.chat.conversation import Message
+from rdchat.chat.summaries import (
+    SUMMARY_NOTE,
+    ContextCut,
+)
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import ChatMessage, Role
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText, seen, shortened

@@ -11,9 +11,7 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.chat.attachments.attached_file import FileKind, block_of
 from rdchat.chat.conversation import (
     NEW_CHAT,
-    ContextCut,
     Conversation,
-    Folder,
     MadeWith,
     Message,
     MessagePath,
@@ -22,8 +20,10 @@ from rdchat.chat.conversation import (
     from_cut,
     is_temporary,
 )
+from rdchat.chat.projects import Folder
 from rdchat.chat.settings import ChatValues
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role, ToolCall, fresh_seed, reply_seed

@@ -41,7 +41,11 @@ from rdchat.inference.api import (
     ThinkingChoice,
 )
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
-from rdchat.services.chat.chat_prompt import ChatPrompt, Count, ProjectFiles
+from rdchat.services.chat.chat_prompt import (
+    ChatPrompt,
+    Count,
+)
+from rdchat.services.chat.project_files import ProjectFiles
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
 from rdchat.services.chat_caches import DiskCacheControl
 from rdchat.services.earlier_replies import EarlierReplyIndex

@@ -4,8 +4,8 @@ from functools import partial
 
 from PySide6.QtCore import Signal
 
-from rdchat.chat.conversation import Folder
 from rdchat.chat.notes import Note
+from rdchat.chat.projects import Folder
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.conversation.notices import Banner, BannerArea

@@ -14,7 +14,8 @@ from PySide6.QtWidgets import QApplication, QBoxLayout, QMessageBox, QPushButton
 
 from rdchat import __version__
 from rdchat.chat.attachments.attached_file import FileKind
-from rdchat.chat.conversation import Folder, Notice
+from rdchat.chat.conversation import Notice
+from rdchat.chat.projects import Folder
 from rdchat.hub.updates import Update
 from rdchat.inference.api import Role
 from rdchat.services.app.update_check import UpdateCheck

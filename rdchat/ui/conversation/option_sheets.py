@@ -12,10 +12,14 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QFormLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import too_large
-from rdchat.chat.conversation import Folder, MadeWith, Project
+from rdchat.chat.conversation import MadeWith
+from rdchat.chat.projects import (
+    Folder,
+    Project,
+)
 from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
-from rdchat.services.chat.chat_prompt import FULL_SHARE
+from rdchat.services.chat.project_files import FULL_SHARE
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.tools.built_in import server_title

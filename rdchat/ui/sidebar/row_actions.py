@@ -10,8 +10,9 @@ from functools import partial
 
 from PySide6.QtWidgets import QMenu, QWidget
 
-from rdchat.chat.conversation import Conversation, Folder
+from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
+from rdchat.chat.projects import Folder
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.chat_order import Location, named
 from rdchat.ui.style import add_action, ask

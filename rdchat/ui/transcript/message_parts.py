@@ -12,7 +12,8 @@ from PySide6.QtGui import QFontMetricsF, QKeyEvent, QKeySequence, QPaintEvent, Q
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.conversation import Message
+from rdchat.chat.summaries import ContextCut
 from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.ui.style import (
     MEDIUM,

@@ -11,8 +11,12 @@ from PySide6.QtCore import QEvent, QPoint, QRect, QSignalBlocker, SignalInstance
 from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 
-from rdchat.chat.conversation import ContextCut, Message, MessageStatus
+from rdchat.chat.conversation import (
+    Message,
+    MessageStatus,
+)
 from rdchat.chat.storage import WordMatcher
+from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import Role
 from rdchat.services.background_work import BackgroundWork
 from rdchat.ui.files.chips import SentFiles

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, MessageStatus
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.summaries import ContextCut
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api import ChatMessage, FinishReason, Role, SamplingParams, ThinkingChoice
 from rdchat.services.chat import cut_plan

@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from rdchat import machine
-from rdchat.chat.conversation import ContextCut, Message, MessageStatus
+from rdchat.chat.conversation import (
+    Message,
+    MessageStatus,
+)
 from rdchat.chat.presets import LongChats
+from rdchat.chat.summaries import ContextCut
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import GenerationRequest, ReplyEnd, Role
 from rdchat.services.chat.chat_context import Doing

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, block_of
-from rdchat.chat.conversation import Message, Project
+from rdchat.chat.conversation import Message
 from rdchat.chat.notes import NOTES_WISH, Note, notes_text
+from rdchat.chat.projects import Project
 from rdchat.inference.api import ChatMessage, Mode, Role
 from rdchat.services.chat import note_control
-from rdchat.services.chat.chat_prompt import ChatPrompt, ProjectFiles
+from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.chat.project_files import ProjectFiles
 from rdchat.services.engine.engine_request import EngineState, LimitPrefixCaches
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window, text_file

@@ -8,11 +8,14 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, block_of, image_file
-from rdchat.chat.conversation import ContextCut, Message, Project
+from rdchat.chat.conversation import Message
 from rdchat.chat.presets import Preset
+from rdchat.chat.projects import Project
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import Role
-from rdchat.services.chat.chat_prompt import ChatPrompt, ProjectFiles
+from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.chat.project_files import ProjectFiles
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, text_file

@@ -2,8 +2,9 @@
 
 import pytest
 
-from rdchat.chat.conversation import MessageStatus, Project
+from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.notes import Note
+from rdchat.chat.projects import Project
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of

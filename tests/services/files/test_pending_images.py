@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.attachments.attached_file import MAX_FILES, MAX_IMAGE_BYTES, image_file
-from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.conversation import Message
+from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall
 from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
 from rdchat.services.chat.cut_plan import Budget, cut_position, text_of_turns

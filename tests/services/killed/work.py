@@ -16,10 +16,11 @@ from random import Random
 from PySide6.QtCore import QCoreApplication, QEventLoop
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.conversation import Message
 from rdchat.chat.presets import LongChats
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import Role
 from rdchat.services.chat import chat_context
 from rdchat.services.chat.chat_context import Doing

@@ -4,7 +4,7 @@ import pytest
 from PySide6.QtWidgets import QMessageBox, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Project
+from rdchat.chat.projects import Project
 from rdchat.services.chat import note_control
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.style import ConsentPause, Sheet

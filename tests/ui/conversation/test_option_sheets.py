@@ -7,9 +7,13 @@ from PySide6.QtCore import QMimeData
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Folder, MadeWith, Project
+from rdchat.chat.conversation import MadeWith
 from rdchat.chat.listing import FolderRow
 from rdchat.chat.presets import Preset
+from rdchat.chat.projects import (
+    Folder,
+    Project,
+)
 from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.engine.engine_request import EngineState
