@@ -184,20 +184,26 @@ class OpenChat(QObject):
         self.path = MessagePath()
         self._emit_opened()
 
-    def begin_chat(self, title: str, system_prompt: str) -> None:
-        """Open a new chat with the options of this one and another system prompt, stored at once."""
+    def begin_chat(self, title: str, cut: ContextCut) -> None:
+        """Open a new chat with the options of this one, stored at once.
+
+        Its first message says where it comes from, and has the mark with what the model gets in its place.
+        """
+        origin = f"Goes on from “{self.conversation.title}”."
         # Where it cannot be stored, a new chat with these options is open.
         self.conversation = replace(
             self.conversation,
             id=NEW_CHAT.id,
             title=NEW_CHAT.title,
-            system_prompt=system_prompt,
             pinned_at=None,
             archived=False,
         )
         self.path = MessagePath()
         with self._storage.writing():
             self.conversation = self._store.create_conversation(title, like=self.conversation)
+            first = self._store.add_message(self.conversation.id, None, Role.USER, origin)
+            self._store.set_context_cut(first.id, cut)
+            self.path = self._store.messages(self.conversation.id)
         self._emit_opened()
         self.stored.emit()
 

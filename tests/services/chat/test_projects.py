@@ -152,7 +152,7 @@ def test_a_file_that_does_not_fit_gives_the_passages_of_each_question(window: Wi
     assert "about wine" not in first
     window.ask("And wine?")
     messages = engine.last_request.messages
-    assert messages[0].content == first
+    assert messages[0].content.endswith("</file>\n\nWhat about Lisbon?"), "those of the last question alone stay"
     assert "about wine" in messages[2].content
 
 
@@ -255,7 +255,7 @@ def test_no_text_of_a_project_is_lost_or_doubled(
     summary: str,
     system: str,
 ) -> None:
-    """Each whole file stands once, before the chat's first turn; passages stand before each question."""
+    """Each whole file stands once, before the chat's first turn; passages stand before the last question alone."""
     path = [Message(index + 1, 1, index or None, role, texts[index]) for index, role in enumerate(roles)]
     if path and summary:
         path[0] = replace(path[0], context_cut=ContextCut(summary))
@@ -271,7 +271,7 @@ def test_no_text_of_a_project_is_lost_or_doubled(
             return f"[{parts[long.index(file)]}|{question}]"
 
     prompt = ChatPrompt(path, system, typed, files=[*dict(files), *long])
-    complete = Files(text_of).complete(prompt, "", 10**6, len, lambda: None).with_files(text_of)
+    complete = prompt.with_files(text_of, project=Files(text_of).texts(prompt, "", 10**6, len, lambda: None))
     turns = complete.turns()
     said = "\n\n".join(turn.content for turn in turns if turn.role is not Role.SYSTEM)
     blocks = [block_of(file, text) for file, text in files]
@@ -280,7 +280,7 @@ def test_no_text_of_a_project_is_lost_or_doubled(
     assert not any(block in turn.content for turn in turns if turn.role is Role.SYSTEM for block in blocks)
     shown = path[1:] if path and summary else path
     questions = [each.text for each in shown if each.role is Role.USER and each.text.strip()]
-    asked = [*questions, *([typed] if typed.strip() else [])]
+    asked = [*questions, *([typed] if typed.strip() else [])][-1:]
     found = [f"[{part}|{question}]" for question in asked for part in parts]
     position = 0
     for each in found:
