@@ -508,3 +508,35 @@ def test_only_the_open_chat_is_shortened(window: Window, engine: ScriptedEngine,
     chat.open_chat(first)
     wait_for_cut(window)
     assert len(summaries) == 2
+
+
+@pytest.mark.parametrize("command", ["cut_oldest", "summarise"])
+def test_a_call_that_waits_is_never_cut(
+    window: Window, engine: ScriptedEngine, servers: ScriptedServers, command: str
+) -> None:
+    """Its result had no call in the prompt then, and the model was asked with nothing."""
+    choose(window, engine, LongChats.ASK)
+    window.chat.set_tools(("files",), ())
+    servers.result = ToolResult("result " * 4100)
+    engine.replies = [calling(read(call_id="a")), calling(read("b.txt", "b"))]
+    window.ask("What is in them?")
+    approve(window)
+    window.wait_until(lambda: len(engine.requests) == 2 and bool(window.calls.waiting))
+    window.counted()
+    getattr(window.context, command)()
+    window.wait_until(lambda: window.context.doing is Doing.NOTHING)
+    assert cut_of(window.chat.path) is None
+    assert window.seen.notices[-1].title == "The last message alone is too long for this model"
+
+
+def test_files_of_turns_that_are_left_out_stay(window: Window, engine: ScriptedEngine, tmp_path: Path) -> None:
+    choose(window, engine, LongChats.LEAVE_OUT)
+    (tmp_path / "contract.txt").write_text("The rent is due on Monday.")
+    bring(window, tmp_path / "contract.txt")
+    for number in range(5):
+        ask(window, f"{number} {LONG}")
+    cut = wait_for_cut(window).context_cut
+    assert cut is not None
+    assert [file.name for file in cut.files] == ["contract.txt"]
+    assert "due on Monday" in engine.last_contents[0]
+    assert "0 word" not in engine.last_contents[0]
