@@ -396,7 +396,7 @@ class ChatContext(QObject):
 
         def work(job: Job[CutPlan | None]) -> CutPlan | None:
             complete = replies.complete(prompt, count, job.check_cancelled)
-            stored = replies.complete(replace(prompt, typed="", typed_images=()), count, job.check_cancelled)
+            stored = replies.complete(prompt.without_typed, count, job.check_cancelled)
             planner = CutPlanner(prompt, complete, budget, count, replies.file_text, stored=stored)
             # By itself, what loses least comes first: results of earlier turns, the cut, results of the last turn.
             plan = planner.shortened() if by_itself else None

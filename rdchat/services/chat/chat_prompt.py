@@ -77,8 +77,9 @@ class ChatPrompt:
     Attributes:
         path: From the root, or the last context cut, to the last message that the model gets.
         system_prompt: It may be blank.
-        typed: A question that is not sent yet, with its files; blank for none.
-        typed_images: The images of that question.
+        typed: A question that is not sent yet; blank for none.
+        typed_files: Its files, as they stand in the prompt.
+        typed_images: Its images.
         files: The files of the project.
         notes: The notes, the newest last.
     """
@@ -86,6 +87,7 @@ class ChatPrompt:
     path: Sequence[Message]
     system_prompt: str
     typed: str = ""
+    typed_files: str = ""
     typed_images: tuple[ChatImage, ...] = ()
     files: Sequence[AttachedFile] = ()
     notes: Sequence[Note] = ()
@@ -93,7 +95,12 @@ class ChatPrompt:
     @property
     def asks(self) -> bool:
         """Whether there is a question that is not sent yet."""
-        return bool(self.typed.strip() or self.typed_images)
+        return bool(self.typed.strip() or self.typed_files or self.typed_images)
+
+    @property
+    def without_typed(self) -> "ChatPrompt":
+        """The prompt without the question that is not sent yet."""
+        return replace(self, typed="", typed_files="", typed_images=())
 
     @property
     def ends_with_result(self) -> bool:
@@ -149,7 +156,7 @@ class ChatPrompt:
                 images[each.id] = images[each.id][excess:]
                 left_out[each.id] = [image.digest for image in oldest]
                 excess -= len(oldest)
-        typed = "\n\n".join(filter(None, [project.passages.get(None, ""), self.typed]))
+        typed = "\n\n".join(filter(None, [self.typed_files, project.passages.get(None, ""), self.typed]))
         return FilledPrompt(path, self.system_prompt, opening, self.notes, typed, self.typed_images, images, left_out)
 
 

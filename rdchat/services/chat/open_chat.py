@@ -159,16 +159,18 @@ class OpenChat(QObject):
 
     def prompt(self, waiting: WaitingMessage | None = None) -> ChatPrompt:
         """Return the prompt that the chat would have with the typed text and its files, or with a waiting message."""
-        parts = [self.files.blocks, self.typed.strip()]
+        typed = self.typed
+        blocks = self.files.blocks
         if waiting is not None:
-            blocks = (block_of(file, text) for file, text in waiting.files if file.kind is not FileKind.IMAGE)
-            parts = [*blocks, waiting.text.strip()]
-        typed = "\n\n".join(filter(None, parts))
+            typed = waiting.text
+            files = [(file, text) for file, text in waiting.files if file.kind is not FileKind.IMAGE]
+            blocks = "\n\n".join(block_of(file, text) for file, text in files)
         images = () if waiting else self.files.images
         return ChatPrompt(
             from_cut(self.path),
             self.values.system_prompt,
-            typed,
+            typed.strip(),
+            blocks,
             images,
             files=self.replies.order.project_files(self.conversation),
             notes=self.replies.notes(self.conversation),

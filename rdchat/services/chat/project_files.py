@@ -1,41 +1,75 @@
-"""The files of projects in the prompts of their chats."""
+"""The files of projects in the prompts of their chats: whole ones, names, and passages for questions."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from rdchat.chat.attachments.attached_file import (
-    PASSAGE,
     AttachedFile,
     FileKind,
-    Part,
+    Passage,
     ReadFile,
     block_of,
     joined,
     passages_of,
-    ranked,
 )
+from rdchat.chat.attachments.passage_index import PassageIndex
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api import Role
-from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText, ProjectTexts
+from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText, ProjectTexts, is_said
 from rdchat.services.files.part_choice import tokens_of
 
 FULL_SHARE = 2
 """Whole files of a project take this part of the context at most: a half."""
-# The passages that are found for one question take this part of the context at most: an eighth.
+# The passages of all files together take this part of the context at most: an eighth.
 _PASSAGES = 8
+# More passages stand before a question only where each of them alone has one of its words.
 _MAX_PASSAGES = 6
 # An estimate where nothing can be counted.
 _CHARACTERS_OF_TOKEN = 4
-# The most sets of passages in memory.
-_CACHED = 512
+# Passages of so many questions stay in memory; the oldest go first.
+_CACHED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    """The passages of some files, one file after the other, and what finds them.
+
+    Attributes:
+        files: The files.
+        passages: The passages of each file.
+        index: Has all passages.
+    """
+
+    files: Sequence[AttachedFile]
+    passages: Sequence[Sequence[Passage]]
+    index: PassageIndex
+
+    @property
+    def beginnings(self) -> list[int]:
+        """The number of the first passage of each file."""
+        starts = accumulate(map(len, self.passages), initial=0)
+        return [start for start, texts in zip(starts, self.passages, strict=False) if texts]
+
+    def blocks(self, chosen: Sequence[int]) -> str:
+        """Return passages, by their numbers, as they stand in a prompt: each file's in its own block."""
+        blocks = []
+        first = 0
+        for file, passages in zip(self.files, self.passages, strict=True):
+            own = [number - first for number in chosen if first <= number < first + len(passages)]
+            first += len(passages)
+            if own:
+                part = joined(passages, own)
+                blocks.append(block_of(replace(file, taken=part.label), part.text))
+        return "\n\n".join(blocks)
 
 
 class ProjectFiles:
-    """Adds the files of projects to prompts. Any thread may use it, except the main one.
+    """Finds what the files of projects add to prompts. Any thread may use it, except the main one.
 
-    Files that fit stand whole before the first question. Of each other file, every question gets the passages that
-    match it. Both depend on the files, the model and the question alone, so that an earlier prompt of a chat stays the
-    beginning of its next one.
+    Files that fit stand whole before the first question, with the names of all. Of the others, the last question gets
+    the passages that match it.
 
     Args:
         text_of: Reads the text of a file.
@@ -45,16 +79,25 @@ class ProjectFiles:
         self._text_of = text_of
         # Tokens by model and file.
         self._tokens: dict[tuple[str, AttachedFile], int] = {}
-        # Passages by file, question and their number.
-        self._cache: dict[tuple[AttachedFile, str, int], Part] = {}
+        # The library that was used last.
+        self._library: _Library | None = None
+        # Passages by model, files, question, the one before, and their room.
+        self._cache: dict[tuple[object, ...], str] = {}
 
     def texts(
-        self, prompt: ChatPrompt, model: str, limit: int, count: Count, check: Callable[[], None]
+        self,
+        prompt: ChatPrompt,
+        model: str,
+        limit: int,
+        count: Count,
+        check: Callable[[], None],
+        *,
+        for_all: bool = False,
     ) -> ProjectTexts:
         """Return what the files of a prompt's project add to it.
 
-        A file is whole if it still fits, in the files' order: behind one that does not, a smaller one may. Each
-        question of the path, and the typed one, gets the passages of the other files before its text.
+        A file is whole if it still fits, in the files' order: behind one that does not, a smaller one may. The passages
+        of all others together take an eighth of the context at most.
 
         Args:
             prompt: The prompt.
@@ -62,6 +105,8 @@ class ProjectFiles:
             limit: Its context, in tokens.
             count: Counts tokens with it.
             check: Called before each file; what it raises ends the work.
+            for_all: Whether each question has passages, and not the last one alone: for a model whose KV cache cannot
+                go back to an earlier question without them.
         """
         room = limit // FULL_SHARE
         full = list[AttachedFile]()
@@ -76,43 +121,87 @@ class ProjectFiles:
                 taken += tokens
             else:
                 parts.append(file)
-        # Passages of each file for one question, at least one: with a context of 8,192 tokens there are 3 in all (an
-        # eighth is 4,096 characters, and a passage has 1,200), so each of two files gets one.
-        number = min(_MAX_PASSAGES, limit * _CHARACTERS_OF_TOKEN // _PASSAGES // PASSAGE) // max(len(parts), 1)
-
-        asked: tuple[int | None, str] | None = None
-        if prompt.asks:
-            asked = None, prompt.typed
-        else:
-            questions = (each for each in reversed(prompt.path) if each.role is Role.USER)
-            asked = next(((each.id, each.text) for each in questions if each.text.strip()), None)
         passages = dict[int | None, str]()
-        if asked is not None and parts:
-            found = [self._passages(file, asked[1], max(number, 1)) for file in parts]
-            passages[asked[0]] = "\n\n".join(filter(None, found))
+        asked = list(_questions(prompt)) if parts else []
+        for index, (number, question) in enumerate(asked):
+            if for_all or index == len(asked) - 1:
+                before = asked[index - 1][1] if index else ""
+                key = (model, limit, *(file.digest for file in parts), question, before)
+                if key not in self._cache:
+                    library = self._library_of(parts, check)
+                    self._cache[key] = _found(library, question, before, limit // _PASSAGES, count)
+                    if len(self._cache) > _CACHED:
+                        del self._cache[next(iter(self._cache))]
+                passages[number] = self._cache[key]
         blocks = [block_of(file, self._text_of(file)) for file in full if file.kind is not FileKind.IMAGE]
         images = [file for file in full if file.kind is FileKind.IMAGE]
+        if blocks or parts:
+            blocks.append(_names_line(prompt.files, parts))
         return ProjectTexts("\n\n".join(blocks), images, passages)
+
+    def _library_of(self, files: Sequence[AttachedFile], check: Callable[[], None]) -> _Library:
+        """Return the passages of some files; they are read and indexed again only where others were used last."""
+        library = self._library
+        if library is None or library.files != files:
+            passages = []
+            for file in files:
+                check()
+                passages.append(passages_of(ReadFile(file.name, FileKind.TEXT, (self._text_of(file),))))
+            named = [(file.name, [each.text for each in texts]) for file, texts in zip(files, passages, strict=True)]
+            library = _Library(files, passages, PassageIndex(named, check))
+            self._library = library
+        return library
 
     def _tokens_of(self, file: AttachedFile, model: str, count: Count) -> int:
         """Count the tokens of a file; an estimate, where they cannot be counted, is not remembered."""
         key = (model, file)
         if key not in self._tokens:
-            text = block_of(file, self._text_of(file))
-            try:
-                self._tokens[key] = tokens_of(text, count).tokens
-            except (ModelError, PromptTooLongError):
-                return len(text) // _CHARACTERS_OF_TOKEN
+            tokens = _counted(block_of(file, self._text_of(file)), count)
+            if tokens is None:
+                return file.characters // _CHARACTERS_OF_TOKEN
+            self._tokens[key] = tokens
         return self._tokens[key]
 
-    def _passages(self, file: AttachedFile, question: str, number: int) -> str:
-        """Return the passages of a file that match a question best, as they stand in the prompt; empty for none."""
-        key = (file, question, number)
-        if key not in self._cache:
-            if len(self._cache) >= _CACHED:
-                self._cache.clear()
-            passages = passages_of(ReadFile(file.name, FileKind.TEXT, (self._text_of(file),)))
-            order = ranked(passages, question)[:number]
-            self._cache[key] = joined(passages, order) if order else Part("")
-        part = self._cache[key]
-        return block_of(replace(file, taken=part.label), part.text) if part.text else ""
+
+def _questions(prompt: ChatPrompt) -> Iterator[tuple[int | None, str]]:
+    """Yield the questions of a prompt with the ids of their messages, the typed one last with None."""
+    for message in prompt.path:
+        if message.role is Role.USER and message.context_cut is None and is_said(message):
+            yield message.id, message.text
+    if prompt.asks:
+        yield None, prompt.typed
+
+
+def _found(library: _Library, question: str, before: str, room: int, count: Count) -> str:
+    """Return the passages for a question, as they stand in a prompt.
+
+    Those that alone have one of its words come first, then those that match it best, then those that match the question
+    before it, such as for "And the second one?". A question that matches nothing gets the beginnings of the files.
+    """
+    order, alone = library.index.ranked(question)
+    best = order[: max(alone, _MAX_PASSAGES)]
+    others = library.index.ranked(before)[0] if before else []
+    best += [each for each in others if each not in best][: max(_MAX_PASSAGES - len(best), 0)]
+    best = best or library.beginnings
+    tokens = lambda number: _estimated(library.blocks(best[:number]), count)  # noqa: E731
+    return library.blocks(best[: bisect_right(range(1, len(best) + 1), room, key=tokens)])
+
+
+def _names_line(files: Sequence[AttachedFile], parts: Sequence[AttachedFile]) -> str:
+    """Return a line with the names of all files, which says which of them are not whole."""
+    names = [f"{file.name} (in passages)" if file in parts else file.name for file in files]
+    return f"(Files of this project: {', '.join(names)})"
+
+
+def _estimated(text: str, count: Count) -> int:
+    """Return the tokens of a text; an estimate where they cannot be counted."""
+    tokens = _counted(text, count)
+    return len(text) // _CHARACTERS_OF_TOKEN if tokens is None else tokens
+
+
+def _counted(text: str, count: Count) -> int | None:
+    """Return the tokens of a text; None where they cannot be counted."""
+    try:
+        return tokens_of(text, count).tokens
+    except (ModelError, PromptTooLongError):
+        return None

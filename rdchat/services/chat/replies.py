@@ -347,7 +347,9 @@ class Replies(QObject):
             # Leaving out more of the oldest notes never adds tokens: search for the fewest to leave out.
             fits = lambda first: tokens_of(notes_text(notes[first:]), count).tokens <= limit  # noqa: E731
             prompt = replace(prompt, notes=notes[bisect_left(range(len(notes)), True, key=fits) :])
-            project = self._project_files.texts(prompt, str(model.path), model.context_length, count, check)
+            length = model.context_length
+            goes_back = model.goes_back
+            project = self._project_files.texts(prompt, str(model.path), length, count, check, for_all=not goes_back)
         image_of = partial(self.image_of, counted=counted)
         return prompt.with_files(self.file_text, check, image_of=image_of, project=project)
 

@@ -311,7 +311,8 @@ def test_no_note_of_a_prompt_is_lost_or_doubled(
     turns = complete.turns()
     blocks = [block_of(file, text) for file, text in files]
     first = f"turn0 {asked[0]}" if asked else "typed"
-    begins = "\n\n".join([*blocks, *([notes_text(fitting)] if fitting else []), first])
+    names = [f"(Files of this project: {', '.join(file.name for file, _ in files)})"] if files else []
+    begins = "\n\n".join([*blocks, *names, *([notes_text(fitting)] if fitting else []), first])
     assert turns[1].content.startswith(begins)
     said = "\n".join(turn.content for turn in turns)
     assert all(said.count(f"- today: {note.text}") == 1 for note in fitting)

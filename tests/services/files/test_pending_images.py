@@ -122,7 +122,7 @@ def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
     path = [asked(1, "One?"), reply(2), asked(3), reply(4), asked(5, "Five?")]
     files = {1: 40, 3: 30, 5: 30}
     path = [replace(each, files=each.files * files.get(each.id, 0)) for each in path]
-    complete = replace(ChatPrompt(path, "", "", (image(7),) * 15)).with_files(
+    complete = ChatPrompt(path, "", typed_images=(image(7),) * 15).with_files(
         lambda _file: "", image_of=lambda file, _: image(int(file.name[0]))
     )
     assert complete.asks
