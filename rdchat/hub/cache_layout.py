@@ -106,16 +106,27 @@ class CachedRepository:
         return self.folder / "refs" / revision
 
     def commit_of(self, revision: str) -> str:
-        """Return the commit of a revision in this cache; empty if unknown."""
+        """Return the commit of a revision in this cache; empty if unknown.
+
+        A download of a commit leaves no reference. So without one, `main` is the newest snapshot that has no name.
+        """
         if is_commit(revision):
             return revision
+        commit = self._referenced(revision)
+        if commit or revision != "main":
+            return commit
+        named = self.references()
+        unnamed = [folder for folder in folders_in(self.snapshots) if folder.name not in named]
+        return max(unnamed, key=lambda folder: folder.stat().st_mtime).name if unnamed else ""
+
+    def _referenced(self, revision: str) -> str:
+        """Return the commit that a reference holds; empty where it is missing or damaged."""
         if not is_revision(revision):
             return ""
         try:
             with opened(self.reference(revision)) as file:
                 commit = file.read(_COMMIT_BYTES).decode("ascii").strip()
         except (OSError, ValueError):
-            # Only another revision was downloaded, or nothing yet.
             return ""
         # It becomes a path.
         return commit if commit.isalnum() else ""
@@ -126,7 +137,7 @@ class CachedRepository:
         base = self.folder / "refs"
         for path in base.rglob("*"):
             revision = path.relative_to(base).as_posix()
-            if commit := self.commit_of(revision):
+            if commit := self._referenced(revision):
                 revisions.setdefault(commit, []).append(revision)
         return {commit: sorted(names) for commit, names in revisions.items()}
 

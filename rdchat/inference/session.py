@@ -214,10 +214,9 @@ class ChatSession:
             matcher = self._matcher(request, prompt, check)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
-            if request.leaves_cache:
-                cache = self.caches.take_cache(prompt, request.partition, images)
-            else:
-                cache = KVCache(self.model.network)
+            # A cache that is not kept comes from none that are kept.
+            caches = self.caches if request.leaves_cache else PrefixCaches(self.model.network, 0)
+            cache = caches.take_cache(prompt, request.partition, images)
             self.cache = cache
         self.disk.leave(cache, request.keep)
         # The time of reading the disk counts as time of reading the prompt. The cache is given back here if that fails,
@@ -226,7 +225,7 @@ class ChatSession:
             with ledger.stage(Stage.PREFILL) if request.keep else nullcontext():
                 from_disk = self.disk.extend_cache(cache, prompt, request.keep, check)
         except BaseException:
-            self.caches.give_back(cache, request.partition)
+            caches.give_back(cache, request.partition)
             raise
         costs = self.drafters.auto.costs
         self.drafters.auto.has_replied = True

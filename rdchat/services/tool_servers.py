@@ -6,7 +6,7 @@ each; `ChatTools` chooses those of a chat. The functions at the end make tools i
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -142,12 +142,22 @@ class ToolServers(QObject):
         self.replaced.emit(name)
         self._save_servers()
 
-    def import_servers(self, text: str) -> ImportedServers:
-        """Add the servers of another program's list, disabled and not confirmed; see `read_servers`."""
-        imported = read_servers(text, self._servers)
+    def read_servers(self, text: str) -> ImportedServers:
+        """Read another program's list; its servers get free names."""
+        return read_servers(text, self._servers)
+
+    def import_servers(self, imported: ImportedServers, plain: Collection[tuple[str, str]]) -> None:
+        """Add imported servers, disabled and not confirmed.
+
+        Args:
+            imported: The servers.
+            plain: Server and name of each variable that is no secret: it is stored in the settings.
+        """
         for server in imported.servers:
-            self.put(server, imported.secrets[server.name])
-        return imported
+            values = imported.secrets[server.name]
+            environment = {name: value for name, value in values.items() if (server.name, name) in plain}
+            secrets = tuple(name for name in server.secrets if name not in environment)
+            self.put(replace(server, environment=environment, secrets=secrets, keys_chosen=True), values)
 
     def read_login_path(self) -> None:
         """Read `login_path`; `changed` follows."""

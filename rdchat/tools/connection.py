@@ -5,8 +5,6 @@ parsed here piece by piece, and `streams` limits what a server sends before anyt
 """
 
 import asyncio
-import json
-import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
@@ -26,6 +24,7 @@ from rdchat import __version__
 from rdchat.errors import RdchatError, one_line
 from rdchat.tools.definitions import MAX_LISTED, ServerLimits, SessionEndedError, ToolServer, listed_tools
 from rdchat.tools.process_guard import ProcessGuard
+from rdchat.tools.secret_values import SecretMask
 from rdchat.tools.streams import LOG_LINES, SESSION_ENDED, Program, error_text, http_streams, program_streams
 from rdchat.tools.tool_results import result_fields
 from rdchat.wording import size_text
@@ -41,9 +40,6 @@ _BURST = 80_000_000
 _PER_TICK = 200_000
 # What the SDK says in place of an HTTP error's body.
 _SDK_ERRORS = {"Server returned an error response", "Not Found"}
-# Not masked: shorter values, such as `true`, which stand in ordinary texts, and names of fields of a tool.
-_SHORTEST_SECRET = 8
-_NO_SECRETS = {"description", "inputSchema", "annotations", "properties", "required"}
 
 
 class Connection:
@@ -74,11 +70,7 @@ class Connection:
         self._path = path
         self.limits = limits
         self._guard = guard
-        parts: set[str] = set()
-        for text in values.values():
-            # A server may quote a secret in JSON, or a line or word of it, such as that behind `Bearer`.
-            parts |= {text, *text.splitlines(), *text.split(), json.dumps(text, ensure_ascii=False)[1:-1]}
-        self._secrets = sorted(filter(_is_secret, parts), key=len, reverse=True)
+        self._masked = SecretMask(server, values)
         self.tools: dict[str, dict[str, Any]] | None = None
         self.failure: RdchatError | None = None
         self.refusals: dict[int | None, str] = {}
@@ -288,30 +280,36 @@ class Connection:
         """Read the server's list of tools, page by page, and report it.
 
         If the first page fails, the error is raised; if a later one does, the tools so far are used, with a problem.
+        The list ends where there is no next cursor, or one that was sent before.
         """
         listed: list[Any] = []
         unread: list[str] = []
         params: dict[str, Any] = {}
-        while len(listed) <= MAX_LISTED:
+        sent: list[dict[str, Any]] = []
+        while params not in sent and max(len(listed), len(sent)) <= MAX_LISTED:
+            sent.append(params)
             try:
                 result = await self._request("tools/list", params)
+                # An empty list is null in some languages.
+                page = result.get("tools") or []
+                if not isinstance(page, list):
+                    raise ValueError("no list")
             except (_AnsweredError, ConnectionError, ValueError) as error:
-                if not listed:
+                if not params:
                     raise
                 reason = str(error) if isinstance(error, _AnsweredError) else "its answer is not valid"
                 unread.append(f"The server did not list the rest of its tools: {reason}.")
                 break
-            # An empty list is null in some languages.
-            page = result.get("tools") or []
-            if not isinstance(page, list):
-                raise ValueError("no list")
-            listed += page
-            params = {"cursor": result.get("nextCursor")}
-            if not page or not params["cursor"]:
+            # A server that takes an empty cursor for none sends its first page again.
+            if listed[: len(page)] != page:
+                listed += page
+            # An empty cursor is one, and the list may go on behind an empty page.
+            if result.get("nextCursor") is None:
                 break
+            params = {"cursor": result["nextCursor"]}
         tools, problems = listed_tools(self._masked(listed[:MAX_LISTED]))
-        if len(listed) > MAX_LISTED:
-            problems.append(f"The server lists more than {MAX_LISTED:,} tools; the others were not read.")
+        if max(len(listed), len(sent)) > MAX_LISTED:
+            problems.append(f"The server lists more than {MAX_LISTED:,} tools or pages; the others were not read.")
         self.tools = {tool["name"]: tool for tool in tools}
         self._report({"tools": tools, "problems": problems + unread})
 
@@ -343,19 +341,6 @@ class Connection:
         self._log.append(self._masked(line.decode(errors="replace").rstrip())[:_LOG_LINE])
         self._log_changed = True
 
-    def _masked(self, value: Any) -> Any:
-        """Return what a server sent, a text or parsed JSON, without the values of its secrets."""
-        match value:
-            case str():
-                for secret in self._secrets:
-                    value = value.replace(secret, "•••")
-                return value
-            case list():
-                return [self._masked(each) for each in value]
-            case dict():
-                return {self._masked(name): self._masked(each) for name, each in value.items()}
-        return value
-
     def short(self, text: object) -> str:
         """Return a stranger's text on one line without secrets."""
         return one_line(self._masked(str(text))).rstrip(".")
@@ -374,12 +359,3 @@ class Connection:
 
 class _AnsweredError(Exception):
     """A server answered a request with an error; the text is short and masked."""
-
-
-def _is_secret(value: str) -> bool:
-    """Return whether a value is masked.
-
-    Imported servers have all their variables as secrets, so some values are none: paths that exist are needed in texts.
-    """
-    is_path = value.startswith("/") and os.path.exists(value)  # noqa: PTH110  `Path` raises an error for a long one
-    return len(value) >= _SHORTEST_SECRET and value not in _NO_SECRETS and not is_path

@@ -50,6 +50,8 @@ class ToolServer:
         secrets: Names of further variables, or of headers, whose values are in the keychain.
         enabled: Whether it may be started.
         confirmed: Whether the person has seen the command or the address, and agreed.
+        keys_chosen: Whether the person has said which variables are secret. Servers of earlier versions have all of
+            them in the keychain; until somebody says it, those are masked whose names are a key's.
 
     Raises:
         InvalidSettingError: If the name, the command or the address is not valid.
@@ -62,6 +64,7 @@ class ToolServer:
     secrets: tuple[str, ...] = ()
     enabled: bool = False
     confirmed: bool = False
+    keys_chosen: bool = False
 
     def __post_init__(self) -> None:
         problem = ""

@@ -13,6 +13,7 @@ from typing import Any
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.files import json_or_none
 from rdchat.tools.definitions import ToolServer
+from rdchat.tools.secret_values import PASSWORD
 
 _MAX_LENGTH = 1_000_000
 _MAX_SERVERS = 1_000
@@ -34,14 +35,28 @@ class ImportedServers:
     """Servers from another program's list, disabled and not confirmed.
 
     Attributes:
-        servers: The servers.
-        secrets: Values of their variables and headers for the keychain, by server and name.
+        servers: The servers, with the names of all their variables and headers as secrets.
+        secrets: Values of these, by server and name.
         problems: What was not understood, and what is to be filled in, a sentence or two for each server.
     """
 
     servers: tuple[ToolServer, ...]
     secrets: Mapping[str, Mapping[str, str]] = field(repr=False)
     problems: tuple[str, ...]
+
+    @property
+    def optional(self) -> list[tuple[str, str]]:
+        """Server and name of each value that is a secret only if the person says so.
+
+        Headers and addresses with a password are secret in any case. So are texts of several lines, since the variables
+        in the settings are edited as lines.
+        """
+        return [
+            (server.name, name)
+            for server in self.servers
+            for name, value in self.secrets[server.name].items()
+            if not (server.url or "\n" in value or PASSWORD.search(value))
+        ]
 
 
 def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:

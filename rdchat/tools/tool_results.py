@@ -4,6 +4,7 @@ A result has parts: texts, images, resources and links. Each is read alone, and 
 """
 
 import base64
+import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,10 +16,18 @@ from rdchat.tools.definitions import MAX_TEXT, cut_text
 _MAX_IMAGES = 8
 # Each part gives a character and a line break at least, so the text of more parts would be cut anyway.
 _MAX_PARTS = 2 * MAX_TEXT
-# Fields of a result in the present protocol; others are content where a server speaks an older one.
-_PROTOCOL_FIELDS = {"content", "structuredContent", "isError", "_meta"}
-# Structured content with more strings is not compared with the text: it takes long, and all servers wait.
-_MAX_LOOKED_FOR = 1_000
+# Fields of a result in the protocol; others are content, as where a server speaks an older one.
+_PROTOCOL_FIELDS = {"content", "structuredContent", "isError", "_meta", "resultType"}
+# What a resource or a link says of itself.
+_LABEL = ("name", "title", "uri", "description", "mimeType")
+# Fields of each type of part in the protocol, and of an embedded resource; others are a server's own.
+_COMMON = {"type", "annotations", "_meta"}
+_FILE = {"data", "mimeType"}
+_PART_FIELDS: dict[str, set[str]] = {
+    "text": {"text"}, "image": _FILE, "audio": _FILE, "resource": {"resource"},
+    "resource_link": {*_LABEL, "size", "icons"},
+}  # fmt: skip
+_RESOURCE_FIELDS = {*_LABEL, "text", "blob", "size", "icons"}
 # A picture inside a text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines. The text may be JSON
 # within JSON, so that any number of backslashes stands before a `/`, and before the `n` or `r` of a line's end. The
 # possessive `++` and `*+` never backtrack: remembering each way back takes forty times the memory of the text.
@@ -33,9 +42,8 @@ _IMAGE_FORMATS = {PNG, JPEG, GIF, WEBP, BMP}
 def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the fields of `ToolResult` as JSON, with images in base64. Links are named, not fetched.
 
-    Structured content follows the texts, unless they have all of it: if it is only the content again, if one of the
-    texts is the same as JSON, or if all its values are strings that stand in the texts. A result with neither is an
-    older protocol's: its other fields are the structured content. A picture inside a text is replaced by a note.
+    Structured content and fields that the protocol does not have follow the texts, as JSON. Structured content is left
+    out only where `_is_repeated`. A picture inside a text is replaced by a note.
 
     Args:
         result: The result as the server sent it.
@@ -43,47 +51,61 @@ def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str)
     """
     content = result.get("content")
     structured = result.get("structuredContent")
-    parts = content if isinstance(content, list) else [content] if content else []
+    parts = content if isinstance(content, list) else [] if content is None else [content]
     images: list[str] = []
     texts = [_part_text(part, images) for part in parts[:_MAX_PARTS]]
-    if not parts and structured is None:
-        structured = {name: value for name, value in result.items() if name not in _PROTOCOL_FIELDS} or None
-    text = "\n".join(texts)
-    if structured is not None and structured not in ({"content": content}, *map(json_or_none, texts)):
-        written = as_text(structured)
-        # Where the comparison would take long, it is left out: a text over the limit is cut anyway, and there may be
-        # too many strings. A string has two quotes.
-        is_long = max(len(text), len(written)) > MAX_TEXT or written.count('"') > 2 * _MAX_LOOKED_FOR
-        if is_long or not _is_in(structured, text):
-            text = "\n".join([*texts, written])
-    text = masked(_PICTURE.sub("[image]", text))
+    if structured is not None and not _is_repeated(structured, content, texts):
+        texts.append(as_text(structured))
+    text = masked(_PICTURE.sub("[image]", _with_own("\n".join(texts), result, _PROTOCOL_FIELDS)))
     return {"text": cut_text(text), "is_error": result.get("isError") is True, "images": images}
 
 
-def _is_in(value: object, text: str) -> bool:
-    """Return whether a JSON value is made of nothing but strings that stand in a text."""
-    if isinstance(value, dict | list):
-        return all(_is_in(each, text) for each in (value.values() if isinstance(value, dict) else value))
-    return isinstance(value, str) and value in text
+def _is_repeated(structured: object, content: object, texts: list[str]) -> bool:
+    """Return whether structured content says again what a result's content says, and no more.
+
+    It is one of the texts, read as JSON; or it wraps one of them or the whole content under a name that says nothing:
+    `result`, which FastMCP writes, or `content`, as the protocol's own server of files does. No words are compared: a
+    text may have all values of a record, and not say which is which.
+    """
+    values = [structured]
+    match structured:
+        case {"result": wrapped, **more} | {"content": wrapped, **more} if not more:
+            values.append(wrapped)
+    # A text that is no JSON reads as null.
+    known = [content, *texts, *filter(lambda value: value is not None, map(json_or_none, texts))]
+    return any(_are_same(value, each) for value in values for each in known)
+
+
+def _are_same(value: object, other: object) -> bool:
+    """Return whether two values are the same JSON; to Python alone, 1 is true."""
+    return value == other and json.dumps(value, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _part_text(part: Any, images: list[str]) -> str:
     """Return the text of a part, or what stands for it; an image is added to `images`.
 
-    An image that cannot be added is named by its type, as are parts of an unknown type.
+    A part that cannot be shown is named by its type. One of no type of the protocol is written out.
     """
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str) or kind not in _PART_FIELDS:
+        return as_text(part)
+    shown = f"[{kind}, which cannot be shown]"
     match part:
         case {"type": "resource", "resource": dict(resource)}:
-            return _resource_text(resource, images)
+            shown = _resource_text(resource, images)
         case {"type": "image", "data": str(data)} if _add_image(_decoded(data), images):
-            return f"[image {len(images)}]"
+            shown = f"[image {len(images)}]"
         case {"type": "resource_link"}:
-            return f"[a link, which was not followed: {_label(part)}]"
-        case str(written) | {"text": written} if written is not None:
-            return as_text(written)
-        case {"type": str(kind)}:
-            return f"[{kind}, which cannot be shown]"
-    return "[a part that is not valid]"
+            shown = f"[a link, which was not followed: {_label(part)}]"
+        case {"type": "text", "text": written} if written is not None:
+            shown = as_text(written)
+    return _with_own(shown, part, _COMMON | _PART_FIELDS[kind])
+
+
+def _with_own(shown: str, fields: Mapping[str, Any], known: set[str]) -> str:
+    """Return what is shown of some fields, and the JSON of those that are a server's own."""
+    own = {name: value for name, value in fields.items() if name not in known}
+    return "\n".join(filter(None, (shown, as_text(own) if own else "")))
 
 
 def _resource_text(resource: Mapping[str, Any], images: list[str]) -> str:
@@ -101,15 +123,13 @@ def _resource_text(resource: Mapping[str, Any], images: list[str]) -> str:
     elif data and b"\0" not in data:
         with suppress(UnicodeDecodeError):
             text = data.decode("utf-8-sig")
-    if text is None:
-        return f"[resource, which cannot be shown: {label}]"
-    return f"[resource: {label}]\n{as_text(text)}"
+    shown = f"[resource, which cannot be shown: {label}]" if text is None else f"[resource: {label}]\n{as_text(text)}"
+    return _with_own(shown, resource, _COMMON | _RESOURCE_FIELDS)
 
 
 def _label(fields: Mapping[str, Any]) -> str:
     """Return what a resource says of itself."""
-    names = ("name", "title", "uri", "description", "mimeType")
-    return ", ".join(str(fields[name]) for name in names if fields.get(name))
+    return ", ".join(str(fields[name]) for name in _LABEL if fields.get(name))
 
 
 def _decoded(text: str) -> bytes:

@@ -304,7 +304,7 @@ def find(case: Case, tokenizers: Tokenizers) -> str:
 
 def imported(case: Case, tokenizers: Tokenizers) -> str:
     """Return whose file of chats it is, and the number of its messages."""
-    (source,) = open_source(INPUTS / case["file"])
+    (source,) = open_source(INPUTS / case["file"], [])
     kind, chats = recognised(source)
     return f"rc 0 {kind} {sum(len(make().messages) for *_, make in chats)} messages of 1 chat"
 

@@ -36,7 +36,7 @@ def zipped() -> bytes:
 
 
 def read_whole_source(path: Path) -> None:
-    for each in source_files.open_source(path):
+    for each in source_files.open_source(path, []):
         each.read_content()
 
 

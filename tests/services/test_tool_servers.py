@@ -110,7 +110,7 @@ def test_a_tool_is_called_as_it_was_shown(tools: Fixture, tmp_path: Path) -> Non
 def test_secrets_are_in_the_keychain_alone(tools: Fixture, keychain: Keychain) -> None:
     tools.servers.put(switched_on("environment", "spy", "KEY"), {"KEY": "sesame"})
     (definition,) = tools.started("spy")
-    assert json.loads(tools.call(definition).text)["KEY"] == "sesame"
+    assert json.loads(tools.call(definition).text)["KEY"] == "•••", "the program has it"
     assert keychain.kept == {("rdchat: tool server", "spy"): '{"KEY": "sesame"}'}
     assert "sesame" not in repr(tools.saved) + repr(tools.servers.server_state("spy"))
     tools.servers.remove_server("spy")
@@ -130,15 +130,20 @@ def test_without_a_keychain_a_secret_is_kept_until_the_end(tools: Fixture) -> No
     keyring.set_keyring(PlainText())
     tools.servers.put(switched_on("environment", "spy", "KEY"), {"KEY": "sesame"})
     (definition,) = tools.started("spy")
-    assert json.loads(tools.call(definition).text)["KEY"] == "sesame"
+    assert json.loads(tools.call(definition).text)["KEY"] == "•••", "the program has it"
 
 
 def test_imported_servers_wait_for_the_person(tools: Fixture, keychain: Keychain) -> None:
-    text = json.dumps({"mcpServers": {"time": {"command": "uvx", "env": {"KEY": "sesame"}, "cwd": "/"}}})
-    imported = tools.servers.import_servers(text)
+    env = {"KEY": "sesame", "SITE": "https://a.test", "DB": "postgres://me:hidden@a.test/db"}
+    text = json.dumps({"mcpServers": {"time": {"command": "uvx", "env": env, "cwd": "/"}}})
+    imported = tools.servers.read_servers(text)
     assert imported.problems == ("time: these were ignored: cwd.",)
-    assert tools.servers.servers[-1] == ToolServer("time", ("uvx",), secrets=("KEY",))
-    tools.wait_for(lambda: keychain.kept == {("rdchat: tool server", "time"): '{"KEY": "sesame"}'})
+    assert imported.optional == [("time", "KEY"), ("time", "SITE")], "an address with a password is always a key"
+    tools.servers.import_servers(imported, {("time", "SITE")})
+    expected = ToolServer("time", ("uvx",), environment={"SITE": env["SITE"]}, secrets=("KEY", "DB"), keys_chosen=True)
+    assert tools.servers.servers[-1] == expected
+    kept = {name: env[name] for name in ("KEY", "DB")}
+    tools.wait_for(lambda: keychain.kept == {("rdchat: tool server", "time"): json.dumps(kept)})
     tools.started("time")
     assert tools.servers.server_state("time").status == "stopped"
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -176,7 +175,7 @@ def test_a_server_is_offered_nothing(start: Start) -> None:
 def test_a_server_gets_a_part_of_the_environment_and_its_own_variables(start: Start) -> None:
     run = start(hostile("environment", environment={"A": "1"}), KEY="sesame")
     seen = json.loads(run.call()["text"])
-    assert (seen.pop("A"), seen.pop("KEY")) == ("1", "sesame")
+    assert (seen.pop("A"), seen.pop("KEY")) == ("1", "•••")
     assert {name for name in seen if not name.startswith("LC_")} <= {"HOME", "USER", "LANG", "TMPDIR", "PATH"}
 
 
@@ -202,7 +201,7 @@ PLACES = (0, 150, 200, 485, 500, 985, 1_000, 99_990)
 
 @pytest.fixture(scope="module")
 def repeating(child: ChildProcess) -> Run:
-    return Run(child, hostile("repeats"), **SECRETS)
+    return Run(child, hostile("repeats", keys_chosen=True), **SECRETS)
 
 
 @settings(max_examples=40)
@@ -234,16 +233,6 @@ def test_lists_and_logs_of_a_server_have_no_secrets(repeating: Run) -> None:
     repeating.wait_for(lambda: repeating.log[-1:] == ["last"])
     assert not [part for part in PARTS if part in "\n".join(repeating.log)]
     assert f"(not a message) {'y' * 470} •••" in repeating.log
-
-
-def test_values_that_are_no_secrets_stay_in_texts(start: Start, tmp_path: Path) -> None:
-    """Imports keep all variables of a server as secrets."""
-    fields = "description inputSchema properties"
-    run = start("repeats", KEY="true", FOLDER=str(tmp_path), LONG="/" * 10_000, FIELDS=fields)
-    (tool,) = run.listed()
-    assert (tool["description"][:3], [*tool["parameters"]["properties"]]) == ("xxx", ["text"])
-    text = f"It is true that {tmp_path}/a.txt is there."
-    assert run.call(arguments=json.dumps({"way": "text", "text": text}))["text"] == text
 
 
 @pytest.mark.slow

@@ -1,16 +1,22 @@
 """A part's damage is the part's: of tools and of parts of results, the good ones count, and the others are named."""
 
+import asyncio
 import base64
+import itertools
 import json
+import re
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings, strategies as some
 
 from rdchat.errors import RdchatError
-from rdchat.tools.definitions import MAX_TEXT, listed_tools
+from rdchat.tools.connection import Connection
+from rdchat.tools.definitions import MAX_TEXT, ServerLimits, listed_tools
 from rdchat.tools.streams import parse_messages
 from rdchat.tools.tool_results import result_fields
 from rdchat.work.child_process import ChildProcess
@@ -100,7 +106,15 @@ def test_a_damaged_part_takes_no_other_away_and_is_named(
         ({"content": ["4711", {"type": "text", "text": 4711}]}, "4711\n4711"),
         ({"toolResult": {"rows": 4711}}, '{"toolResult": {"rows": 4711}}'),
         ({"content": [], "_meta": {"a": 1}}, ""),
-        ({"content": [{"type": "new", "text": "4711"}, {"type": "new", "x": 1}]}, "4711\n[new, which cannot be shown]"),
+        ({"content": [{"type": "new", "text": "4711"}, {"id": "A7"}]}, '{"type": "new", "text": "4711"}\n{"id": "A7"}'),
+        (
+            {"content": [{"type": "text", "text": "4711", "id": "A7"}], "next": "B9"},
+            '4711\n{"id": "A7"}\n{"next": "B9"}',
+        ),
+        (
+            {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": "4711", "id": "A7"}}]},
+            '[resource: a:b]\n4711\n{"id": "A7"}',
+        ),
     ],
 )
 def test_a_result_of_another_shape_is_read(result: dict[str, Any], text: str) -> None:
@@ -140,6 +154,61 @@ def test_the_first_pages_of_a_list_stay_where_a_later_one_fails(start: Start) ->
     assert run.problems == ["The server did not list the rest of its tools: The list is gone."]
 
 
+class _Pages(Connection):
+    """A connection whose server answers by hand, without a process; `reported` is what it reported last."""
+
+    def __init__(self, answer: Callable[[dict[str, Any]], Any]) -> None:
+        super().__init__(hostile("pages"), {}, Mock(), ServerLimits(), Mock())
+        self._answer = answer
+        self.reported: dict[str, Any] = {}
+        self._report = self.reported.update
+        asyncio.run(self._read_tools())
+
+    @property
+    def names(self) -> list[str]:
+        return [each["name"] for each in self.reported["tools"]]
+
+    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        given: dict[str, Any] = self._answer(params)
+        return given
+
+
+def _pages(pages: list[list[Any]], cursors: list[str], params: dict[str, Any]) -> dict[str, Any]:
+    at = cursors.index(params["cursor"]) + 1 if params else 0
+    return {"tools": pages[at], **({"nextCursor": cursors[at]} if at < len(cursors) else {})}
+
+
+@given(some.lists(some.integers(0, 3), min_size=1, max_size=5), some.data())
+def test_all_pages_of_a_list_are_read(sizes: list[int], data: some.DataObject) -> None:
+    numbers = itertools.count()
+    pages = [[_tool(f"good{next(numbers)}") for _ in range(size)] for size in sizes]
+    count = len(pages) - 1
+    texts = some.sampled_from(["", "0", "false", "null", " ", "a", "b"])
+    cursors = data.draw(some.lists(texts, unique=True, min_size=count, max_size=count))
+    run = _Pages(partial(_pages, pages, cursors))
+    assert run.names == [tool["name"] for page in pages for tool in page]
+    assert not run.reported["problems"]
+
+
+def test_a_list_ends_whatever_cursors_a_server_sends() -> None:
+    cursors = itertools.count()
+    # It takes an empty cursor for none; it never advances; it always has another page, the same or none.
+    assert _Pages(lambda _: {"tools": [_tool("a")], "nextCursor": ""}).reported["problems"] == []
+    assert _Pages(lambda _: {"tools": [_tool("a")], "nextCursor": "1"}).names == ["a"]
+    for page in ([_tool("a")], []):
+        run = _Pages(lambda _, page=page: {"tools": page, "nextCursor": str(next(cursors))})
+        assert run.names == ["a"] * len(page)
+        assert run.reported["problems"] == [
+            "The server lists more than 1,000 tools or pages; the others were not read."
+        ]
+
+
+def test_a_later_page_that_is_damaged_takes_no_other_away() -> None:
+    run = _Pages(lambda params: {"tools": 7} if params else {"tools": [_tool("a")], "nextCursor": "1"})
+    assert run.names == ["a"]
+    assert run.reported["problems"] == ["The server did not list the rest of its tools: its answer is not valid."]
+
+
 @pytest.fixture(scope="module")
 def saying(child: ChildProcess) -> Run:
     return Run(child, hostile("says"))
@@ -156,6 +225,7 @@ NOTE = '{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level"
         (f"[null, 7, {{}}, {ANSWER}]", "done"),
         (f"\ufeff{ANSWER}", "done"),
         (f"\ufeff[{ANSWER}]", "done"),
+        (f"no JSON at all\n\ufeff{ANSWER}\r", "done"),
         ('{"id": $ID, "result": {"content": ["done"]}, "error": null}', "done"),
         ('{"jsonrpc": "2.0", "id": "$ID", "result": ["done"]}', '["done"]'),
         ('{"jsonrpc": "2.0", "id": $ID, "result": null}', ""),
@@ -211,24 +281,69 @@ def _text(*content: dict[str, Any], structured: Any = None) -> str:
     return text
 
 
-def _leaves(value: Any) -> list[Any]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return [value] if inner is None else [leaf for each in inner for leaf in _leaves(each)]
+def _own_words(value: Any, words: list[str]) -> Any:
+    """Return a value with a word of its own in each key and leaf, the shortest that there are; `words` gets them."""
+
+    def word() -> str:
+        words.append(f"{len(words):x}q")
+        return words[-1]
+
+    if isinstance(value, dict):
+        return {word(): _own_words(each, words) for each in value.values()}
+    return [_own_words(each, words) for each in value] if isinstance(value, list) else word()
 
 
-@settings(max_examples=40)
-@given(some.lists(some.text(), max_size=2), some.dictionaries(some.text(), _JSON, max_size=3))
-def test_each_text_and_each_value_of_a_result_reaches_the_model(texts: list[str], structured: dict[str, Any]) -> None:
-    text = _text(*({"type": "text", "text": each} for each in texts), structured=structured)
-    assert all(each in text for each in texts)
-    for leaf in _leaves(structured):
-        assert json.dumps(leaf, ensure_ascii=False) in text or (isinstance(leaf, str) and leaf in text)
+@settings(max_examples=60)
+@given(some.lists(_JSON, max_size=3), some.dictionaries(some.text(), _JSON, max_size=3), some.data())
+def test_each_key_and_leaf_of_a_result_reaches_the_model(parts: list[Any], found: Any, data: some.DataObject) -> None:
+    words: list[str] = []
+    own = [_own_words(part, words) for part in parts]
+    structured = _own_words(found, words)
+    kinds = some.sampled_from([None, "text", "image", "audio", "resource_link", "bug"])
+    content = [
+        part | ({"type": kind} if (kind := data.draw(kinds)) else {}) if isinstance(part, dict) else part
+        for part in own
+    ]
+    # Words that contain those of the structured content, and say nothing of its fields.
+    content.append({"type": "text", "text": " ".join(f"x{word}x" for word in words)})
+    text = result_fields({"content": content, "structuredContent": structured, "own": _own_words("", words)})["text"]
+    assert not [word for word in words if not re.search(rf"\b{word}\b", text)]
 
 
-def test_what_a_text_has_already_is_not_added_again() -> None:
-    assert _text({"type": "text", "text": "A file."}, structured={"content": "A file."}) == "A file."
-    assert _text({"type": "text", "text": '{"rows": [1]}'}, structured={"rows": [1]}) == '{"rows": [1]}'
-    assert _text({"type": "text", "text": "1 row"}, structured={"rows": 1}) == '1 row\n{"rows": 1}'
+@pytest.mark.parametrize(
+    ("text", "structured"),
+    [
+        ("Request 17 is not urgent.", {"approved": "no"}),
+        ("Flights today: LH1, BA2.", {"cheapest": "BA2"}),
+        ("A transfer between Ada and Bob was made.", {"from": "Bob", "to": "Ada"}),
+        ("Servers: a1, b2, c3.", {"down": ["b2"]}),
+        ("no", {"approved": "no"}),
+        ("no rows", {"result": None}),
+        ("no rows", {}),
+        ('{"open": 1}', {"open": True}),
+        ("b2", {"result": "b2", "more": False}),
+    ],
+)
+def test_structured_content_beside_a_text_is_whole(text: str, structured: Any) -> None:
+    written = json.dumps(structured, ensure_ascii=False)
+    assert _text({"type": "text", "text": text}, structured=structured) == f"{text}\n{written}"
+
+
+@pytest.mark.parametrize(
+    ("text", "structured"),
+    [
+        ('{"rows": [1], "of": "a"}', {"of": "a", "rows": [1]}),
+        ("A file.", {"result": "A file."}),
+        ("5", {"result": 5}),
+        ("[]", {"result": []}),
+        ("A file.", {"content": "A file."}),
+    ],
+)
+def test_structured_content_that_is_a_text_again_is_left_out(text: str, structured: Any) -> None:
+    assert _text({"type": "text", "text": text}, structured=structured) == text
+
+
+def test_a_picture_is_not_there_again_as_structured_content() -> None:
     block = {"type": "image", "data": _PNG, "mimeType": "image/png"}
     assert _text(block, structured={"content": [block]}) == "[image 1]"
 

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from rdchat.chat.attachments.attached_file import FileRefusedError, printable_name
-from rdchat.chat.attachments.html_text import attribute_number, html_to_text, numeral
+from rdchat.chat.attachments.html_text import html_to_text, numeral
 from rdchat.chat.attachments.kinds import refused
 
 # Styles may be based on each other in a circle.
@@ -48,6 +48,8 @@ _BREAKS = {"br": "br", "cr": "br", "ptab": "tab"}
 # item, which mammoth's HTML has at the beginning of the item.
 _WORD = re.compile("\ufdd0([0-9]+)\ufdd1")
 _ITEM = re.compile("<li>\ufdd2([^\ufdd3]*)\ufdd3")
+# The place of a count in the pattern of a level of a list.
+_COUNT = re.compile("%([1-9])")
 # TeX of the signs of sums, and of the accents above a letter.
 _SIGNS = {"∑": r"\sum", "∏": r"\prod", "∫": r"\int", "∮": r"\oint", "\u0302": r"\hat", "\u0303": r"\tilde",
           "\u0304": r"\bar", "\u0305": r"\bar", "\u20d7": r"\vec", "\u0307": r"\dot", "\u0308": r"\ddot"}  # fmt: skip
@@ -60,6 +62,25 @@ _TEX = {
     "limLow": "{e}_{{{lim}}}", "limUpp": "{e}^{{{lim}}}", "mr": "{row}",
     "m": r"\begin{{matrix}}{rows}\end{{matrix}}", "eqArr": r"\begin{{matrix}}{rows}\end{{matrix}}",
 }  # fmt: skip
+
+
+@dataclass(slots=True)
+class _NumberedList:
+    """A list of Word. It refers to an abstract list, of which it may override levels and starts.
+
+    Attributes:
+        levels: By their depth, which is 0 for the first.
+        starts: The first number at each depth.
+        counts: The last number at each depth; all lists of an abstract list count on from one another.
+        waiting: Depths at which it has a start of its own, and no item yet.
+        has_begun: Whether it has an item.
+    """
+
+    levels: dict[int, Element]
+    starts: dict[int, int]
+    counts: dict[int, int]
+    waiting: set[int]
+    has_begun: bool = False
 
 
 class ListNumbers:
@@ -79,69 +100,114 @@ class ListNumbers:
         self._definitions = {
             (name, value): each for root in parts for each in root for name, value in attributes_of(each).items()
         }
-        # The last number at each depth, by the id of the abstract list: several lists may count on from one another.
-        self._counts: dict[str, dict[str, int]] = defaultdict(dict)
-        self._begun: set[str] = set()
+        # The counts by the id of the abstract list, and the lists by their own ids.
+        self._counts: dict[str, dict[int, int]] = defaultdict(dict)
+        self._lists: dict[str, _NumberedList] = {}
 
     def next_label(self, paragraph: Element) -> str | None:
         """Return the number before a paragraph, such as `3.` or `(a)`; None where it has none, or a bullet.
 
-        A list of Word refers to an abstract list, which has a level for each depth, and may override its levels. The
-        first item of a list sets the counts for which it has a start of its own. Each item adds one at its depth, and
-        the counts below begin anew. The level's pattern has `%1` for the count at the first depth, `%2` for the next:
-        `%1.%2` becomes `2.3`. A level that is missing, or a count in an unknown form, makes `is_sure` false.
+        Each item adds one at its depth, and the counts below begin anew. A depth that was passed over counts as its
+        first number. The first item of a list at a depth has the list's own start, if it has one. A level that is
+        missing, a count in an unknown form, or a start that Word may count otherwise makes `is_sure` false.
         """
-        list_id, depth = self._list_of(paragraph)
-        own_list = self._definitions.get(("numId", list_id))
-        if own_list is None:
+        numbered, depth = self._list_of(paragraph)
+        if numbered is None:
             return None
-        abstract_id = value_of(own_list, "abstractNumId")
-        abstract_list = self._definitions.get(("abstractNumId", abstract_id), own_list)
-        all_levels = (*abstract_list.iterfind("{*}lvl"), *own_list.iterfind("{*}lvlOverride/{*}lvl"))
-        levels = {attributes_of(each).get("ilvl", "0"): each for each in all_levels}
-        level = levels.get(depth)
-        if level is None or value_of(level, "numFmt") == "bullet":
-            self.is_sure &= level is not None
+        level = numbered.levels.get(depth)
+        if level is None:
+            self.is_sure = False
             return None
-        counts = self._counts[abstract_id]
-        if list_id not in self._begun:
-            self._begun.add(list_id)
-            for each in own_list.iterfind("{*}lvlOverride/{*}startOverride/.."):
-                counts[attributes_of(each)["ilvl"]] = _start(each, "startOverride") - 1
-        counts[depth] = counts.get(depth, _start(level) - 1) + 1
-        for deeper in [each for each in counts if each > depth]:
-            del counts[deeper]
-        return self._written(value_of(level, "lvlText"), levels, counts)
+        counts = numbered.counts
+        if depth in numbered.waiting:
+            numbered.waiting.remove(depth)
+            self.is_sure &= not (numbered.has_begun and depth in counts)
+            counts.pop(depth, None)
+        numbered.has_begun = True
+        for each in numbered.levels:
+            if each < depth:
+                counts.setdefault(each, numbered.starts[each])
+        counts[depth] = counts.get(depth, numbered.starts[depth] - 1) + 1
+        # The depths that an item at this one restarts: all below, unless `lvlRestart` has the number of those that do.
+        for each in [*counts]:
+            above = attribute_number(value_of(numbered.levels.get(each, level), "lvlRestart"), each)
+            if depth < min(above, each):
+                del counts[each]
+        is_bullet = _form(level) == "bullet" or level.find("{*}lvlPicBulletId") is not None
+        return None if is_bullet else self._written(numbered, depth)
 
-    def _written(self, pattern: str, levels: dict[str, Element], counts: dict[str, int]) -> str:
-        """Return the label after the pattern of a level, with the count of each depth in the form of its level."""
-        label = pattern
-        for position, (depth, level) in enumerate(sorted(levels.items()), start=1):
-            if f"%{position}" in label:
-                count = counts.get(depth, _start(level))
-                text = numeral(count, value_of(level, "numFmt"))
-                self.is_sure &= bool(text)
-                label = label.replace(f"%{position}", text or str(count))
-        return label
+    def _written(self, numbered: _NumberedList, depth: int) -> str:
+        """Return the label after the pattern of a level: `%1.%2` has the counts at the first and the second depth.
 
-    def _list_of(self, paragraph: Element) -> tuple[str, str]:
+        Each count has the form of its own level, or digits in a legal label (`isLgl`). A level without numbers shows
+        none; what Word does with the text around it is not sure.
+        """
+        level = numbered.levels[depth]
+        pattern = value_of(level, "lvlText")
+        is_legal = value_of(level, "isLgl", "0") not in ("0", "false", "off")
+
+        def written_count(match: re.Match[str]) -> str:
+            place = int(match[1]) - 1
+            place_level = numbered.levels.get(place)
+            if place_level is None or place > depth:
+                self.is_sure = False
+                return ""
+            form = _form(place_level)
+            if form in ("none", "bullet"):
+                self.is_sure &= form == "bullet" or pattern == match[0]
+                return ""
+            count = numbered.counts[place]
+            text = numeral(count, "decimal" if is_legal and form != "decimalZero" else form)
+            self.is_sure &= bool(text) and place not in numbered.waiting
+            return text or str(count)
+
+        return _COUNT.sub(written_count, pattern)
+
+    def _list_of(self, paragraph: Element) -> tuple[_NumberedList | None, int]:
         """Return the list and the depth of a paragraph: its own, else those of the nearest of its styles.
 
-        A style may be based on another one, which comes after it. List and depth are looked for each by itself. Without
-        a list, its id is empty.
+        A style may be based on another one, which comes after it. List and depth are looked for each by itself. A style
+        that is linked to a level of the list has that level's depth.
         """
+        # The paragraph and its styles, each with its id, which is empty for the paragraph.
+        sources: list[tuple[str, Element]] = []
+        name = ""
         element: Element | None = paragraph
-        list_id = ""
-        depth = ""
-        style = value_of(paragraph, "pPr/{*}pStyle")
-        for _ in range(_MAX_STYLES):
-            if element is None:
-                break
-            list_id = list_id or value_of(element, "pPr/{*}numPr/{*}numId")
-            depth = depth or value_of(element, "pPr/{*}numPr/{*}ilvl")
-            element = self._definitions.get(("styleId", style))
-            style = "" if element is None else value_of(element, "basedOn")
-        return list_id, depth or "0"
+        while element is not None and len(sources) < _MAX_STYLES:
+            sources.append((name, element))
+            name = value_of(element, "basedOn" if name else "pPr/{*}pStyle")
+            element = self._definitions.get(("styleId", name))
+        list_ids = (value_of(each, "pPr/{*}numPr/{*}numId") for _, each in sources)
+        numbered = self._numbered_list(next(filter(None, list_ids), ""))
+        if numbered is None:
+            return None, 0
+        linked = {value_of(level, "pStyle", "?"): str(depth) for depth, level in numbered.levels.items()}
+        depths = (linked.get(name) or value_of(each, "pPr/{*}numPr/{*}ilvl") for name, each in sources)
+        return numbered, attribute_number(next(filter(None, depths), ""))
+
+    def _numbered_list(self, list_id: str) -> _NumberedList | None:
+        """Return a list; None without one of that id.
+
+        Its abstract list may be a style's (`numStyleLink`), which is the abstract list of the style's list.
+        """
+        definition = self._definitions.get(("numId", list_id))
+        if definition is None or list_id in self._lists:
+            return self._lists.get(list_id)
+        source = definition
+        for _ in range(2):
+            abstract_id = value_of(source, "abstractNumId")
+            abstract = self._definitions.get(("abstractNumId", abstract_id), definition)
+            style = self._definitions.get(("styleId", value_of(abstract, "numStyleLink")), abstract)
+            source = self._definitions.get(("numId", value_of(style, "pPr/{*}numPr/{*}numId")), source)
+        all_levels = (*abstract.iterfind("{*}lvl"), *definition.iterfind("{*}lvlOverride/{*}lvl"))
+        levels = {_depth(each): each for each in all_levels}
+        own_starts = {
+            _depth(each): attribute_number(value_of(each, "startOverride"))
+            for each in definition.iterfind("{*}lvlOverride/{*}startOverride/..")
+        }
+        starts = {depth: attribute_number(value_of(level, "start")) for depth, level in levels.items()} | own_starts
+        self._lists[list_id] = _NumberedList(levels, starts, self._counts[abstract_id], set(own_starts))
+        return self._lists[list_id]
 
 
 def attributes_of(element: Element) -> dict[str, str]:
@@ -155,9 +221,25 @@ def value_of(element: Element, path: str, default: str = "") -> str:
     return default if result is None else attributes_of(result).get("val", "")
 
 
-def _start(level: Element, name: str = "start") -> int:
-    """Return the number with which a level of a list begins."""
-    return attribute_number(value_of(level, name))
+def attribute_number(text: str, default: int = 0) -> int:
+    """Return the number in an attribute, or `default` where it has none."""
+    return int(text) if text.isdecimal() and len(text) < 10 else default
+
+
+def _depth(level: Element) -> int:
+    """Return the depth of a level of a list, or of what overrides it."""
+    return attribute_number(attributes_of(level).get("ilvl", ""))
+
+
+def _form(level: Element) -> str:
+    """Return the form of a level's numbers; of one that is described, such as `001, 002, ...`, its first number.
+
+    What is described is in an element with several choices, of which the first counts.
+    """
+    # The level itself has no such attributes.
+    attributes = attributes_of(next(level.iterfind(".//{*}numFmt"), level))
+    first = attributes.get("format", "").partition(",")[0]
+    return first if first.isdecimal() else attributes.get("val", "")
 
 
 @dataclass(slots=True)
@@ -297,9 +379,11 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     except Exception as error:
         raise refused(_DAMAGED, name) from error
     present = set(_WORD.findall(result.value))
-    # An item gets the number that Word shows as its label; one without a number has a bullet. The signs that are left
-    # stand around the number of a paragraph that is no item in the HTML, such as a heading.
-    html = _ITEM.sub(r'<li label="\1">', _WORD.sub("", result.value)).replace("<li>", '<li label="-">')
+    # An item gets the number that Word shows as its label; one without a number has a bullet, and one that is only
+    # around a deeper list has nothing. The signs that are left stand around the number of a paragraph that is no item
+    # in the HTML, such as a heading.
+    html = _ITEM.sub(r'<li label="\1">', _WORD.sub("", result.value))
+    html = re.sub("<li>(?=<[uo]l>)", '<li label="">', html).replace("<li>", '<li label="-">')
     body = html_to_text(html.replace("\ufdd2", "").replace("\ufdd3", " "))
     headers, footers, drawings = (
         [f"{kind}: {text}" for text in parts.extras[kind]] for kind in ("Header", "Footer", "Drawing")

@@ -13,10 +13,19 @@ from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from typing import Any
 
-_ONES = ["", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"]
-_ROMAN = [tens + ones for tens in ("", "x", "xx", "xxx") for ones in _ONES]
-_LETTERS = ["", *"abcdefghijklmnopqrstuvwxyz"]
-_FORMS = {"a": _LETTERS, "lowerletter": _LETTERS, "i": _ROMAN, "lowerroman": _ROMAN}
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_ROMAN = {
+    "m": 1000, "cm": 900, "d": 500, "cd": 400, "c": 100, "xc": 90, "l": 50, "xl": 40, "x": 10, "ix": 9, "v": 5,
+    "iv": 4, "i": 1,
+}  # fmt: skip
+# The types of HTML for forms of numbers in Word and in CSS.
+_TYPES = {
+    "": "1", "decimal": "1", "decimalZero": "01", "lowerRoman": "i", "upperRoman": "I", "lower-roman": "i",
+    "upper-roman": "I", "lower-alpha": "a", "upper-alpha": "A",
+}  # fmt: skip
+_LIST_STYLE = re.compile(r"list-style(?:-type)?\s*:\s*([a-z-]+)", re.IGNORECASE)
+# A whole number at the beginning of an attribute, as browsers read it.
+_INTEGER = re.compile(r"\s*[+-]?[0-9]{1,9}(?![0-9])")
 # Elements whose content is left out.
 _SILENT = {"script", "style", "noscript", "template", "math", "iframe", "object", "canvas"}
 # Elements without an end tag or content.
@@ -55,21 +64,29 @@ _SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
 _BACKTICKS = re.compile("`{3,}")
 
 
-def attribute_number(text: str, default: int = 0) -> int:
-    """Return the number in an attribute, or `default` where it has none."""
-    return int(text) if text.isdecimal() and len(text) < 6 else default
-
-
 def numeral(number: int, form: str) -> str:
-    """Return a number in a form, such as `a`, `I` or `lowerRoman`; empty if it is too high, or the form is unknown.
+    """Return a number in a form of HTML, CSS or Word, such as `a`, `lower-roman` or `upperLetter`; `001` fills up to 3.
 
-    The forms `A`, `I` and those that begin with `upper` have capitals.
+    After z, HTML goes on with aa and ab, and Word with aa and bb. It is empty if the form is unknown, or has no such
+    number.
     """
-    if form in ("", "1", "decimal"):
-        return str(number)
-    numerals = _FORMS.get(form.lower().replace("upper", "lower"), [])
-    text = "".join(numerals[max(number, 0) :][:1])
-    return text.upper() if form[0] in "AIu" else text
+    kind = _TYPES.get(form, form)
+    text = ""
+    if kind.lstrip("0") == "1":
+        text = str(number).zfill(len(kind))
+    elif kind in ("i", "I") and 0 < number < 4000:
+        for sign, value in _ROMAN.items():
+            text += sign * (number // value)
+            number %= value
+    elif kind in ("a", "A"):
+        while number > 0:
+            number, letter = divmod(number - 1, 26)
+            text = _LETTERS[letter] + text
+    # Word has at most 30 letters in a number.
+    elif kind in ("lowerLetter", "upperLetter") and 0 < number <= 30 * 26:
+        times, letter = divmod(number - 1, 26)
+        text = _LETTERS[letter] * (times + 1)
+    return text.upper() if kind[0] in "AIu" else text
 
 
 def html_to_text(html: str) -> str:
@@ -97,12 +114,13 @@ class _Element:
         self.children: list[_Element | str] = []
 
     def number(self, name: str, default: int) -> int:
-        """Return the number in an attribute."""
-        return attribute_number(self.attributes.get(name) or "", default)
+        """Return the number in an attribute, or `default` where it has none."""
+        match = _INTEGER.match(self.attributes.get(name) or "")
+        return int(match[0]) if match else default
 
     def span(self, name: str) -> int:
         """Return the number of columns or rows of a cell."""
-        return min(self.number(name, 1) or 1, _MAX_SPANNED)
+        return min(max(self.number(name, 1), 1), _MAX_SPANNED)
 
 
 class _TreeParser(HTMLParser):
@@ -222,23 +240,39 @@ def _blocks_of(element: _Element) -> list[str]:
 
 
 def _items(element: _Element) -> Iterator[str]:
-    """Yield the items of a list, with a number or dash each, and further lines indented.
+    """Yield the items of a list, with a number or dash each, and further lines indented."""
+    for child, bullet in _with_bullets(element):
+        if text := "\n".join(_blocks([child])):
+            indented = _prefixed(text, "  ")
+            yield indented if bullet is None else f"{bullet} ".lstrip() + indented.removeprefix("  ")
+
+
+def _with_bullets(element: _Element) -> Iterator[tuple[_Element | str, str | None]]:
+    """Yield what is in an element, with the number or dash before each item of a list; None before anything else.
 
     An attribute `label`, which is not of HTML but comes from `docx_text`, stands instead of the number or dash.
     """
-    form = element.attributes.get("type") or ""
     step = -1 if "reversed" in element.attributes else 1
     count = sum(isinstance(child, _Element) and child.tag == "li" for child in element.children)
     # The number of the last item; before the first one, a step less.
     number = element.number("start", count if step < 0 else 1) - step
     for child in element.children:
-        bullet = ""
+        bullet = None
         if isinstance(child, _Element) and child.tag == "li":
             number = child.number("value", number + step)
-            numbered = f"{numeral(number, form) or number}." if element.tag == "ol" else "-"
-            bullet = (child.attributes.get("label") or numbered) + " "
-        if text := "\n".join(_blocks([child])):
-            yield bullet + _prefixed(text, "  ").removeprefix("  " if bullet else "")
+            bullet = child.attributes.get("label")
+            form = _form_of(child) or _form_of(element)
+            if bullet is None and element.tag == "ol" and form != "none":
+                bullet = f"{numeral(number, form) or number}."
+            elif bullet is None:
+                bullet = "-"
+        yield child, bullet
+
+
+def _form_of(element: _Element) -> str:
+    """Return the form of numbers that a list or an item asks for, in CSS or by its type; empty if it does not."""
+    match = _LIST_STYLE.search(element.attributes.get("style") or "")
+    return match[1].lower() if match else element.attributes.get("type") or ""
 
 
 def _between_cells(element: _Element) -> Iterator[_Element | str]:
@@ -331,15 +365,15 @@ def _elements(element: _Element, tags: set[str], but: set[str]) -> Iterator[_Ele
 
 
 def _texts(element: _Element) -> Iterator[str]:
-    """Yield all text of an element on one line; list items get a dash."""
-    for child in element.children:
+    """Yield all text of an element on one line."""
+    for child, bullet in _with_bullets(element):
         if isinstance(child, str):
             yield child
         elif child.tag in RAISED:
             yield _raised(child)
         elif _is_visible(child):
             ends = " " if child.tag in _BLOCKS | _CELLS | {"br", "li"} else _MARKS.get(child.tag, "")
-            yield " - " if child.tag == "li" else ends
+            yield f" {bullet} " if bullet else ends
             yield from _texts(child)
             yield ends
 

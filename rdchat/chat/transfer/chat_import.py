@@ -65,10 +65,10 @@ class SkippedChat:
 
 @dataclass(frozen=True, slots=True)
 class PartialChat:
-    """A chat that was imported without some of its parts.
+    """A chat, or an archive of chats, that was imported without some of its parts.
 
     Attributes:
-        title: Its title.
+        title: Its title; the name of an archive.
         parts: The parts that were left out: `2 images, 1 tool call`.
     """
 
@@ -86,7 +86,7 @@ class FileReport:
         chats: Ids of the imported chats.
         messages: Number of their messages.
         projects: Number of folders that became projects.
-        without: Imported chats that lack something.
+        without: Imported chats that lack something; the archive itself if it has files that were not read.
         already_here: Titles of chats that were already in the store.
         not_taken: Chats and projects that could not be imported.
         problem: A sentence: why nothing was imported; empty if the file could be read.

@@ -11,6 +11,7 @@ still counted; one that is taken out must be in the chat, be counted by its read
 
 import re
 from collections import Counter
+from typing import Any
 
 from rdchat.chat.storage import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import (
@@ -84,10 +85,11 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
     """Return a node's role and text; None for one that is left out.
 
     A node is the first of these that fits:
+    - a message of a tool that holds a research report, in whatever form: the report is taken;
     - a document that a call writes into a canvas: its text is taken;
     - a message that the app hides: left out;
-    - a call of a tool, or its result: the app shows its images and its research report, so they are taken. Its other
-      text counts as one call or result left out, and so does one of which nothing was taken or counted;
+    - a call of a tool, or its result: the app shows its images, so they are taken. Its text counts as one call or
+      result left out, and so does one of which nothing was taken or counted. The late result of a task is a reply;
     - a message that the app shows: its text is taken, unless its kind is unknown and nothing of it can be read.
     """
     content = chat.inner(message, "content")
@@ -96,6 +98,8 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
     recipient = message.get("recipient")
     is_call = isinstance(recipient, str) and recipient != "all"
     is_hidden = metadata.get("is_visually_hidden_from_conversation")
+    if author == "tool" and (report := _research_report(chat, message)):
+        return Role.ASSISTANT, _without_marks(chat, report)
     if author == "assistant" and str(recipient).startswith("canmore.") and not is_hidden:
         return _canvas(chat, content)
     if kind in _LEFT_OUT or is_hidden or not message:
@@ -108,12 +112,10 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
     left_out_before = chat.without.total()
     text = _thoughts(chat, content) if kind == "thoughts" else _text_of(chat, content, metadata)
     has_counted_parts = chat.without.total() > left_out_before
-    if author == "tool" or is_call:
-        report = _research_report(chat, metadata) if author == "tool" else ""
-        is_shown = bool(report or chat.files)
-        if text.strip() or not (is_shown or has_counted_parts):
+    if (author == "tool" and not metadata.get("is_async_task_result_message")) or is_call:
+        if text.strip() or not (chat.files or has_counted_parts):
             chat.without["tool result" if author == "tool" else "tool call"] += 1
-        return (Role.ASSISTANT, _without_marks(chat, report)) if is_shown else _left_out(chat, message, "")
+        return (Role.ASSISTANT, "") if chat.files else _left_out(chat, message, "")
     if kind not in ("", "text", "multimodal_text") and not has_counted_parts and not text.strip():
         return _left_out(chat, message, "other message")
     return _ROLES[author], text if author == "user" else _without_marks(chat, text)
@@ -186,14 +188,29 @@ def _canvas(chat: ForeignChat, content: Json) -> tuple[Role | None, str]:
     return None, ""
 
 
-def _research_report(chat: ForeignChat, metadata: Json) -> str:
-    """Return the report that a research tool keeps in the state of its widget; empty if there is none."""
-    match metadata.pop("chatgpt_sdk", None):
-        case {"widget_state": str(state)}:
-            match json_or_none(state):
-                case {"report_message": {"content": {"parts": parts}}}:
-                    return chat.text_of(parts)
-    return ""
+def _research_report(chat: ForeignChat, message: Json) -> str:
+    """Take the reports of a research tool out of its message; return an empty text if there is none.
+
+    A report is the `report_message` of a state of the app's widget, which may be JSON in a text of any field. The state
+    takes the place of that text; words around it count as a result left out.
+    """
+    reports: list[str] = []
+    values: list[Any] = [message]
+    # It grows by the objects and lists in each of them.
+    for value in values:
+        match value:
+            case {"report_message": {"content": {"parts": parts} as content}}:
+                reports.append(chat.text_of(parts))
+                del content["parts"]
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(each, str) and "report_message" in each:
+                state = each[each.find("{") : each.rfind("}") + 1]
+                value[key] = json_or_none(state) or each
+                chat.without["tool result"] += state not in ("", each)
+            if isinstance(value[key], dict | list):
+                values.append(value[key])
+    # Several states have the same one.
+    return joined(dict.fromkeys(reports))
 
 
 def _attachments(chat: ForeignChat, metadata: Json) -> Counter[str]:

@@ -13,6 +13,7 @@ import re
 import sys
 import zipfile
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,8 +30,8 @@ MAX_BYTES = 100_000_000
 # Characters that are read at once.
 _BEGINNING = 1 << 20
 _MAX_ENTRIES = 100_000
-# LM Studio's other files beside one of chats.
-_LM_STUDIO_SIBLINGS = (".config.chat.json", ".metadata.chat.json")
+# Ends of names of files that are about a chat in another file: those of LM Studio and Jan.
+_SIBLINGS = (".config.chat.json", ".metadata.chat.json", THREAD)
 # ChatGPT's id of a file begins its name: `file-AbC1-photo.png`, `file_00ef-sanitized.jpg`.
 _FILE_ID = re.compile(r"file[-_][0-9A-Za-z]+")
 # LM Studio's folder of images, beside that of its chats.
@@ -146,8 +147,12 @@ class SourceFile:
         return PurePosixPath(self.name).name
 
 
-def files_in(path: Path) -> list[Path]:
+def files_in(path: Path, unread: list[str]) -> list[Path]:
     """Return the files of chats at a path: itself, or those in that folder and below.
+
+    Args:
+        path: The file or folder.
+        unread: Gets the names of the other JSON files in the folder, which an export has beside its chats.
 
     Raises:
         UnreadableFileError: If there are none, or too many files to look through.
@@ -163,7 +168,11 @@ def files_in(path: Path) -> list[Path]:
             raise UnreadableFileError(
                 f"{path} has more than {_MAX_ENTRIES:,} files.", "Choose a folder with chats only."
             )
-        files += [Path(folder) / name for name in sorted(names) if is_chats_name(name, names)]
+        for name in sorted(names):
+            if is_chats_name(name, names):
+                files.append(Path(folder) / name)
+            elif name.endswith(".json") and not name.endswith(_SIBLINGS):
+                unread.append(os.path.relpath(Path(folder) / name, path))
     if not files:
         raise UnreadableFileError(f"There are no files of chats in {path}.", "Choose another folder, or the files.")
     return files
@@ -179,12 +188,16 @@ def is_chats_name(name: str, others: list[str]) -> bool:
     if name == MESSAGES or name.endswith(".conversation.json"):
         return True
     if name.endswith(".chat.json"):
-        return not name.endswith(_LM_STUDIO_SIBLINGS)
+        return not name.endswith(_SIBLINGS)
     return name.startswith("conversations") and name.endswith(".json")
 
 
-def open_source(path: Path) -> Iterator[SourceFile]:
+def open_source(path: Path, unread: list[str]) -> Iterator[SourceFile]:
     """Yield the file at `path`, or those inside it if it is a zip archive.
+
+    Args:
+        path: The file.
+        unread: Gets the names of an archive's other files, in the end: those that nobody opened.
 
     Raises:
         UnreadableFileError: If it cannot be read, or is an archive that is damaged or has no chats.
@@ -193,7 +206,7 @@ def open_source(path: Path) -> Iterator[SourceFile]:
     with _plain_errors(path):
         with opened(path) as beginning:
             is_zip = beginning.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
-        yield from _in_archive(path) if is_zip else [file]
+        yield from _in_archive(path, unread) if is_zip else [file]
 
 
 def parsed(data: bytes, what: str) -> Any:
@@ -234,37 +247,35 @@ def _after_space(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _in_archive(path: Path) -> Iterator[SourceFile]:
+def _in_archive(path: Path, unread: list[str]) -> Iterator[SourceFile]:
     with opened(path) as file, zipfile.ZipFile(file) as archive:
+        # The Finder adds a folder of its own.
+        left = {each for each in archive.infolist() if not each.is_dir() and not each.filename.startswith("__MACOSX/")}
         # An archive may have a name several times.
-        names = [*{each.filename: None for each in archive.infolist() if not each.is_dir()}]
-        if len(names) > _MAX_ENTRIES:
+        paths = {each.filename: PurePosixPath(each.filename) for each in left}
+        if len(paths) > _MAX_ENTRIES:
             raise UnreadableFileError(f"{path.name} has more than {_MAX_ENTRIES:,} files.")
-        folders: dict[str, list[str]] = {}
-        for each in names:
-            folders.setdefault(str(PurePosixPath(each).parent), []).append(PurePosixPath(each).name)
-        chosen = sorted(each for each in names if _is_chats_member(each, folders))
+        folders = defaultdict[PurePosixPath, list[str]](list)
+        for each in paths.values():
+            folders[each.parent].append(each.name)
+        # JSON that is the only file has chats, whatever its name.
+        chosen = sorted(
+            name
+            for name, each in paths.items()
+            if is_chats_name(each.name, folders[each.parent]) or (len(paths) == 1 and each.suffix == ".json")
+        )
         if not chosen:
             raise UnreadableFileError(f"There are no files of chats in {path.name}.")
-        images = _by_pointer(names)
-        for each in chosen:
-            yield _packed(archive, path, each, images)
+        images = _by_pointer(sorted(paths))
+        for name in chosen:
+            yield _packed(archive, path, name, images, left)
+        unread += sorted(each.filename for each in left)
 
 
-def _is_chats_member(name: str, folders: dict[str, list[str]]) -> bool:
-    """Return whether a file in an archive contains chats, by its name; JSON that is the only file there always does.
-
-    `folders` has the names of the files in each folder.
-    """
-    path = PurePosixPath(name)
-    # The Finder adds this folder.
-    if "__MACOSX" in path.parts:
-        return False
-    alone = len(folders) == 1 and len(next(iter(folders.values()))) == 1
-    return (alone and path.suffix == ".json") or is_chats_name(path.name, folders[str(path.parent)])
-
-
-def _packed(archive: zipfile.ZipFile, path: Path, name: str, images: Mapping[str, str]) -> SourceFile:
+def _packed(
+    archive: zipfile.ZipFile, path: Path, name: str, images: Mapping[str, str], left: set[zipfile.ZipInfo]
+) -> SourceFile:
+    """Return a file in an archive, which leaves the files that are `left` once it is opened."""
     member = archive.NameToInfo[name]
     folder = PurePosixPath(name).parent
     called = f"{path.name}/{name}"
@@ -272,14 +283,15 @@ def _packed(archive: zipfile.ZipFile, path: Path, name: str, images: Mapping[str
     def open_member() -> IO[bytes]:
         if member.flag_bits & 1:
             raise UnreadableFileError(f"{called} is encrypted.", "Unpack it first, then import its content.")
+        left.discard(member)
         return archive.open(member)
 
     def sibling(other: str) -> SourceFile | None:
         is_there = str(folder / other) in archive.NameToInfo
-        return _packed(archive, path, str(folder / other), images) if is_there else None
+        return _packed(archive, path, str(folder / other), images, left) if is_there else None
 
     def find(pointer: str) -> SourceFile | None:
-        return _packed(archive, path, images[pointer], images) if pointer in images else None
+        return _packed(archive, path, images[pointer], images, left) if pointer in images else None
 
     return SourceFile(called, path, member.file_size, open_member, sibling, find)
 

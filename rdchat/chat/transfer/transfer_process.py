@@ -20,6 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rdchat.chat.attachments.attached_file import printable_name
 from rdchat.chat.storage import (
     DamagedChatError,
     Database,
@@ -55,6 +56,7 @@ from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, f
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.files import from_plain, opened
 from rdchat.inference.api import LoadProgress
+from rdchat.wording import counted
 from rdchat.work import ChildError, ChildLimitError, ChildProcess, FrameError, Job, Limits, serve
 
 if TYPE_CHECKING:
@@ -95,8 +97,11 @@ def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], ob
     """
     files: list[Path] = []
     for path in paths:
+        unread: list[str] = []
         try:
-            files += files_in(path)
+            files += files_in(path, unread)
+            if without := _unread_files(path, unread):
+                send({"file": asdict(FileReport(path.name, without=without))})
         except UnreadableFileError as error:
             send({"file": asdict(FileReport(path.name or str(path), problem=str(error)))})
     with reading(database) as connection:
@@ -134,10 +139,11 @@ class _FileReader:
     def send_chats(self, progress: TaskProgress) -> Iterator[float]:
         """Send the chats; yield the share of the file before each."""
         sources: dict[str, None] = {}
+        unread: list[str] = []
         if _is_database(self._path):
             found: Iterable[tuple[str, Chats]] = [(rdchat_json.NAME, _stored_chats(self._path, progress))]
         else:
-            found = map(recognised, open_source(self._path))
+            found = map(recognised, open_source(self._path, unread))
         for kind, chats in found:
             sources[kind] = None
             self.report.source = " and ".join(sources)
@@ -151,6 +157,7 @@ class _FileReader:
                     self._send({"image": entry[1]})
         for title, number in Counter(self._awaited.values()).items():
             self.report.without.append(PartialChat(title, counted_parts({"damaged image": number})))
+        self.report.without += _unread_files(self._path, unread)
 
     def _read(self, title: str, read_entry: Callable[[], Entry]) -> Entry | None:
         """Return a chat or an image, or note why it is left out."""
@@ -192,6 +199,15 @@ class _FileReader:
         self.report.not_taken.append(SkippedChat(title, reason))
         if len(self.report.not_taken) > _MAX_NOT_TAKEN:
             raise UnreadableFileError(f"It is damaged: more than {_MAX_NOT_TAKEN:,} of its chats cannot be imported.")
+
+
+def _unread_files(path: Path, names: Sequence[str]) -> list[PartialChat]:
+    """Return the entry of a report for the files that were not read in an archive or a folder; none without any.
+
+    The first 20 are named, all are counted.
+    """
+    listed = ", ".join(map(printable_name, names[:20]))
+    return [PartialChat(path.name, f"{counted(len(names), 'file')}: {listed}")] if names else []
 
 
 def _is_database(path: Path) -> bool:

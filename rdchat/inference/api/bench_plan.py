@@ -397,7 +397,7 @@ class Sweep:
     lookup_branches: tuple[bool, ...] = (True,)
 
     def cells(self) -> tuple[BenchCell, ...]:
-        """Return the cells, grouped by precision, then temperature, then mode.
+        """Return the cells, each once, grouped by precision, then temperature, then mode.
 
         Raises:
             InvalidSettingError: If no mode or no precision is named, or a value is out of range.
@@ -407,11 +407,12 @@ class Sweep:
             raise InvalidSettingError(
                 "There is nothing to measure.", f"Choose at least one {' and one '.join(missing)}."
             )
-        return tuple(
+        cells = (
             BenchCell(draft, temperature, dtype)
             for dtype, temperature, mode in product(self.dtypes, self.temperatures, self.modes)
             for draft in self._drafts(mode)
         )
+        return tuple(dict.fromkeys(cells))
 
     def _drafts(self, mode: Mode) -> Iterator[DraftSettings]:
         """Yield all combinations of the settings that a mode uses; the others have their defaults."""

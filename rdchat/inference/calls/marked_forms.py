@@ -18,16 +18,17 @@ from rdchat.inference.calls.offered import NUMBER, OfferedTools, object_text
 
 _BLANK = re.compile(r"\s*")
 # What stands before a call's arguments: `[TOOL_CALLS]add[CALL_ID]a1[ARGS]` of Mistral, where only the name must be
-# there; `<|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>` of Kimi K2; and, of gpt-oss,
-# `add<|channel|>commentary json<|message|>`.
+# there, and nothing before a list; `<|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>` of Kimi K2; and, of
+# gpt-oss, `add<|channel|>commentary json<|message|>`.
 _MISTRAL = re.compile(
-    r"\s*(?:\[TOOL_CALLS\]\s*)?(?P<name>[^\s\[\]{}]+)\s*(?:\[CALL_ID\]\s*(?P<id>\w+)\s*)?(?:\[ARGS\]\s*)?(?={)"
+    r"\s*+(?:\[TOOL_CALLS\]\s*+)?(?P<name>[^\s\[\]{}]*+)\s*+"
+    r"(?:\[CALL_ID\]\s*+(?P<id>\w++)\s*+)?(?:\[ARGS\]\s*+)?(?={|\[\s*+{)"
 )
 _KIMI = re.compile(
     r"\s*<\|tool_call_begin\|>\s*(?P<id>(?:functions\.)?(?P<name>[^\s<]+?):\d+)\s*<\|tool_call_argument_begin\|>\s*"
 )
 _CHANNEL = re.compile(
-    r"(?P<name>[^\s<]++)\s*+(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>)?\w*+\s*+<\|message\|>\s*(?P<id>)(?={)"
+    r"(?P<name>[^\s<]{1,200}+)\s*+(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>)?\w*+\s*+<\|message\|>\s*(?P<id>)(?={)"
 )
 
 # Of Gemma: what begins a call, and the name of a value.
@@ -176,6 +177,13 @@ def mistral_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
 def channel_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
     """Return the call in a message of gpt-oss to a tool."""
     return _named_calls(text, tools, _CHANNEL, "")
+
+
+HEADS: dict[Callable[[str, OfferedTools], list[ToolCall]], re.Pattern[str]] = {
+    mistral_calls: _MISTRAL,
+    channel_calls: _CHANNEL,
+}
+"""By reader, what stands behind the opening mark of a call: marks, but for the group `name`."""
 
 
 def mistral_end(text: str, tools: OfferedTools) -> int:

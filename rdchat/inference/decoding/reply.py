@@ -204,7 +204,7 @@ class Reply:
         begun = bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)]))
         tools = request.tools
         markers = info.tool_markers
-        marks = call_marks(self._parse, markers, tools) if tools and markers else ()
+        marks = call_marks(self._parse, markers, tools) if markers else ()
         self._reader = PartsReader.for_request(request, begun, info.token_markers, marks)
 
     @property
@@ -350,8 +350,8 @@ class Reply:
         """Return the tool calls in the reply, and the ranges of its text without them."""
         request = self.request
         markers = self._job.model.info.tool_markers
-        # The text of an answer with a format is data.
-        if not request.tools or markers is None or request.shape is not None:
+        # The text of an answer with a format is data, and so is that of a raw text.
+        if markers is None or request.shape is not None or request.text is not None:
             return (), ((0, len(parts.text)),)
         ended = self.finish_reason is FinishReason.EOS
         return find_tool_calls(parts.text, markers, self._parse, request.tools, answers=parts.spans, ended=ended)

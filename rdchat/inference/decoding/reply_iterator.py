@@ -63,8 +63,15 @@ def prefill(
 
     Yields:
         Tokens processed so far, at the start and after each chunk.
+
+    Raises:
+        ModelError: If the network has no embedding of a token that is fed as text.
     """
     done = len(cache.tokens)
+    # Without its rows, a part of an image would be read from memory before the table of embeddings. There is no feed
+    # either if the reply was cancelled while an image was seen; then nothing is fed.
+    if not cancelled():
+        model.check_rows(prompt[-1:] if feed else prompt[done:])
     yield done
     while done < len(prompt) - 1 and not cancelled():
         end = min(done + model.pace.chunk, len(prompt) - 1)

@@ -63,18 +63,20 @@ def find_tool_calls(
     `So:`. A call counts only if its tool is offered, and each character between the markers belongs to it. Otherwise it
     stays text, and so does one that was cut off or stands in code, unless the answer is nothing but code with calls. A
     call in a thought counts only if the reply has neither an answer nor another call; its text stays in the thought.
-    Blanks between calls are left out.
+    Blanks between calls are left out. Of a call of another tool, gpt-oss' and Mistral's marks are left out.
 
     Args:
         text: The complete reply.
         markers: See `ModelInfo.tool_markers`.
         parse: mlx-lm's parser of the model's form; None for gpt-oss's channels, of which it has none.
-        tools: JSON list of the request's tools.
+        tools: JSON list of the request's tools; empty for none.
         answers: Ranges outside thoughts.
         ended: Whether the model ended the reply itself. Then a call without an end marker is read too.
     """
     read = _reader(parse)
-    known = json.loads(tools)
+    if not tools and read not in tagged.HEADS:
+        return (), ((0, len(text)),)
+    known = json.loads(tools or "[]")
     offered = OfferedTools(known)
     # Where calls without an opening mark may begin: strictly only whole JSON counts, leniently the form's own calls.
     json_heads = _json_heads(text, markers[1], offered) if _reads_json(read) else []
@@ -85,8 +87,8 @@ def find_tool_calls(
         heads = [result.start() for result in read.call.finditer(text)]
     lenient = _Blocks(text, markers, partial(_read_leniently, read), OfferedTools(known, lenient=True), ended, heads)
     calls, spans = _find(strict, answers)
-    if not calls:
-        calls, spans = _find(lenient, answers)
+    if not calls and (mended := _find(lenient, answers))[0]:
+        calls, spans = mended
     if not calls and markers[0] in text:
         # The text does not belong in the log.
         _LOG.info("What looks like a tool call stays text")
@@ -99,6 +101,8 @@ def call_marks(parse: Parse | None, markers: tuple[str, str], tools: str) -> tup
     Those that begin with a brace have no blanks, but may be written with some.
     """
     read = _reader(parse)
+    if not tools and read not in tagged.HEADS:
+        return ()
     marks = [markers[0]]
     if isinstance(read, tagged.TaggedForm) and read.call_end:
         # What the pattern of a call begins with, up to its first class or group.
@@ -138,15 +142,16 @@ def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Span
     cuts = list[tuple[int, int]]()
     for first, last in written:
         borders = _code_borders(text, first, last)
-        for start, end, calls in blocks.between(first, last):
+        for block, calls in blocks.between(first, last):
+            start = block[0][0]
             # Behind an odd number of borders it is in code, and so quoted, as it is directly behind a backtick.
             if bisect_left(borders, start) % 2 == 0 and text[start - 1 : start] != "`":
                 results += calls
-                cuts.append((start, end))
+                cuts += block
     if not results and len(written) == 1 and (fence := _ONLY_FENCE.fullmatch(text, *written[0])) is not None:
         # In code, a call must have its opening mark.
         inside = list(blocks._replace(heads=()).between(*fence.span(2)))
-        if inside and not _without(text, [each[:2] for each in inside], *fence.span(2)):
+        if inside and not _without(text, [cut for block, _ in inside for cut in block], *fence.span(2)):
             results = [call for *_, calls in inside for call in calls]
             cuts = written
     if not written:
@@ -180,13 +185,15 @@ class _Blocks(NamedTuple):
     ended: bool
     heads: Sequence[int]
 
-    def between(self, first: int, last: int) -> Iterator[tuple[int, int, list[ToolCall]]]:
-        """Yield where each block of calls in a range begins and ends, with its calls.
+    def between(self, first: int, last: int) -> Iterator[tuple[list[tuple[int, int]], list[ToolCall]]]:
+        """Yield the range of each block of calls in a range of the text, with its calls.
 
-        For each place where a block may begin, its possible ends are tried in turn, until the text between is calls.
+        For each place where a block may begin, its possible ends are tried in turn, until the text between is calls. Of
+        a call of a tool that is not offered come the ranges of its marks, without calls.
         """
         opened = _positions(self.text, self.markers[0], first, last)
         closed = _positions(self.text, self.markers[1], first, last)
+        head = tagged.HEADS.get(self.read)
         begins = [(start, start + len(self.markers[0])) for start in opened]
         begins += [(head, head) for head in self.heads if first <= head < last]
         # Characters that may still be read in vain.
@@ -202,17 +209,27 @@ class _Blocks(NamedTuple):
             after = max(inside, start + 1)
             # A block that is read in vain counts by the longest text that was tried, not by all of them.
             furthest = inside
-            for end in self._ends(start, inside, last, closed):
+            other = head.match(self.text, inside, last) if head else None
+            # A list has no name here; it is read.
+            is_other = other is not None and other["name"] not in {"", *self.offered.schemas}
+            for end in () if is_other else self._ends(start, inside, last, closed):
                 furthest = max(furthest, end)
                 if furthest - inside > left:
                     return
                 if calls := _calls_in(self.text[inside:end], self.read, self.offered):
                     closes = self.text.startswith(self.markers[1], end, last)
                     after = end + len(self.markers[1]) if closes else end
-                    yield start, after, calls
+                    yield [(start, after)], calls
                     break
             else:
                 left -= furthest - inside
+                if other and other["name"] not in self.offered.schemas:
+                    name_start, name_end = other.span("name")
+                    marks = [(start, name_start), (name_end, other.end())]
+                    after, _ = objects_end(self.text, other.end())
+                    if self.markers[1] and self.text.startswith(self.markers[1], after, last):
+                        marks.append((after, after + len(self.markers[1])))
+                    yield marks, []
 
     def _ends(self, start: int, inside: int, last: int, closed: list[int]) -> Iterator[int]:
         """Yield where a block may end.

@@ -100,7 +100,7 @@ class PathScorer:
             (beams, candidates) float32. Tokens that a filter drops rank below all that it keeps.
         """
         sampling = self._sampling
-        if sampling.temperature == 0:
+        if sampling.greedy:
             return logits
         noise = keys, (self._vocabulary if ids is None else ids)[None]
         if not has_filter(sampling):

@@ -16,10 +16,14 @@ from rdchat.inference.api import GenerationRequest
 from rdchat.inference.decoding.sampling import noise_of_one
 from rdchat.inference.drafting.lookup_index import Phrases
 from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
-from rdchat.inference.drafting.shipped_answers import read_answers, shipped_path
+from rdchat.inference.drafting.shipped_answers import (
+    DEFAULT_MODEL,
+    DEFAULT_TOKENIZER,
+    read_answers,
+    read_pieces,
+    shipped_path,
+)
 from rdchat.inference.models.model_locations import tokenizer_key
-from rdchat.inference.models.safetensors_file import target_hash
-from rdchat.inference.prompts.model_prompts import read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.work import Job, SerialThread
 
@@ -60,7 +64,9 @@ class CommonPhrases:
                 self._table = PhraseTable(self._path())
         if self._table is None:
             return None
-        return Phrases(self._table, request.sampling.temperature, partial(noise_of_one, request.seed))
+        sampling = request.sampling
+        temperature = 0.0 if sampling.greedy else sampling.temperature
+        return Phrases(self._table, temperature, partial(noise_of_one, request.seed))
 
     def count_when_missed(self) -> None:
         """Begin to count, once, if a reply has found no table."""
@@ -81,16 +87,15 @@ class CommonPhrases:
 
     def _count(self, job: Job[PhraseTable]) -> PhraseTable:
         """Count the table and write it; runs on the thread."""
-        source = paths.default_model_dir()
-        answers = read_answers(shipped_path(target_hash(source)))
+        answers = read_answers(shipped_path(DEFAULT_MODEL))
         texts = [(answer.tokens, answer.answer_start) for answer in answers]
-        if tokenizer_key(source) != tokenizer_key(self._folder):
-            decode = read_tokenizer(source, self._tokenizers).decode
+        if tokenizer_key(self._folder) != DEFAULT_TOKENIZER:
+            pieces = read_pieces()
             texts = []
             for batch in batched(answers, _TOGETHER):
                 job.check_cancelled()
                 # One text of several answers, in which every token but the first counts as a follower.
-                text = "\n\n".join(decode(answer.answer, skip_special_tokens=True) for answer in batch)
+                text = "\n\n".join(answer.text(pieces) for answer in batch)
                 texts.append((self._tokenizers.encode_text(self._folder, text), 1))
         write_table(self._path(), count_phrases(texts))
         return PhraseTable(self._path())

@@ -35,8 +35,10 @@ _SUREST = 0.99
 _CLASSES = [sum(match >= min_length for min_length in _MATCHES[1:]) for match in range(LONGEST_MATCH + 1)]
 # Maximum tokens of a path below the root.
 DEEPEST = 32
-# Stands between texts of `Occurrences`; it is never a token. Tokens of images are lower. Neither is ever offered.
+# Stands between texts of `Occurrences`; it is never a token. Tokens of images are lower.
 SEPARATOR = -1
+# What may be offered: a foreign file may have larger ids, which arrays of tokens cannot hold.
+_IDS = range(2**31)
 # Tokens of an ending that are looked up, longest first.
 _RUNS = (6, 2, 1)
 _MAX_MATCHES = 16
@@ -151,12 +153,20 @@ class Phrases:
                 rate.learn(float(token == likeliest), expected[likeliest])
 
     def _expected(self, ending: Sequence[int], position: int) -> dict[int, float]:
-        """Return the table's chances with the noise of a position, without the factor."""
+        """Return the table's chances with the noise of a position, without the factor.
+
+        The reply gets the token with the largest sum of its log-probability and the temperature times its noise. What
+        the table has for that log-probability is as uncertain at each temperature, so the noise alone is scaled, and
+        chances become the table's own as the temperature falls. Above 1, where any token may win, they are flattened
+        instead.
+        """
         chances = self._table.chances(ending)
         if not self._temperature:
             return chances
+        flatter = max(self._temperature, 1.0)
+        known = min(self._temperature, 1.0)
         weights = {
-            token: chance ** (1 / self._temperature) * math.exp(self._noise(position, token))
+            token: chance ** (1 / flatter) * math.exp(known * self._noise(position, token))
             for token, chance in chances.items()
         }
         total = sum(weights.values()) + max(1 - sum(chances.values()), 0.0)
@@ -437,13 +447,13 @@ def _votes(
 ) -> list[tuple[int, float, list[LookupMatch], NodeSource]]:
     """Return the tokens of matches at a depth and of phrases, with their chances, their matches, and their source."""
     # By token: the votes of the chat, of earlier replies and of phrases; and the matches that go on with it.
-    votes: dict[int, list[float]] = {token: [0.0, 0.0, chance] for token, chance in phrases.items()}
-    agreeing: dict[int, list[LookupMatch]] = {token: [] for token in phrases}
+    votes: dict[int, list[float]] = {token: [0.0, 0.0, phrases[token]] for token in phrases if token in _IDS}
+    agreeing: dict[int, list[LookupMatch]] = {token: [] for token in votes}
     # The vote for none of the matches.
     total = 1.0
     for match in matches:
         length, following, earlier = match
-        if depth >= len(following) or following[depth] < 0:
+        if depth >= len(following) or following[depth] not in _IDS:
             continue
         token = following[depth]
         vote = odds[earlier][min(length + depth, LONGEST_MATCH)]

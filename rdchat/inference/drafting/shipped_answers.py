@@ -7,6 +7,7 @@ and named by the hash of the model that wrote it (`assets/training/answers/` in 
 import io
 import lzma
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,11 @@ from rdchat.errors import StorageError
 TEMPERATURE_STEPS = 100
 _COLUMNS = ("tokens", "facts", "temperatures")
 _HASH_DIGITS = 16
+# The default model, by its `target_hash`, and its tokenizer, by its `tokenizer_key`: its answers can be used on a
+# machine that never had it.
+DEFAULT_MODEL = "72084bd78ad751e3"
+DEFAULT_TOKENIZER = "b20a3b2cea931c9a"
+PIECES = "pieces"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,10 @@ class TrainingConversation:
     @property
     def answer(self) -> list[int]:
         return self.tokens[self.answer_start :]
+
+    def text(self, pieces: Sequence[bytes]) -> str:
+        """Return the answer's text, without control tokens; `pieces` are those of its vocabulary (`read_pieces`)."""
+        return b"".join(pieces[token] for token in self.answer).decode(errors="replace")
 
 
 def conversations_in(file: Path | io.BytesIO, steps: int = 1) -> list[TrainingConversation]:
@@ -71,6 +81,28 @@ def read_answers(path: Path) -> list[TrainingConversation]:
     if not path.exists():
         return []
     try:
-        return conversations_in(io.BytesIO(lzma.decompress(path.read_bytes())), TEMPERATURE_STEPS)
-    except (OSError, lzma.LZMAError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise StorageError(f"{path} is damaged: {error}.", "Install rdchat again.") from error
+        return conversations_in(io.BytesIO(_unpacked(path)), TEMPERATURE_STEPS)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise _damaged(path, error) from error
+
+
+def read_pieces() -> list[bytes]:
+    """Return the UTF-8 of each token of the default model's answers, perhaps a part of a character.
+
+    It is empty for control tokens, and for tokens that no answer has.
+
+    Raises:
+        StorageError: If the file is missing or damaged.
+    """
+    return _unpacked(shipped_path(PIECES)).split(b"\0")
+
+
+def _unpacked(path: Path) -> bytes:
+    try:
+        return lzma.decompress(path.read_bytes())
+    except (OSError, lzma.LZMAError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> StorageError:
+    return StorageError(f"{path} is damaged: {error}.", "Install rdchat again.")

@@ -76,6 +76,7 @@ class ModelHooks:
         gives_positions: Whether there are rope modules.
         hidden: (1, n, width): the hidden states of the last call, as `record_states` requested; at first the trunk's
             output. None before the first call.
+        gives_states: Whether the trunk gives hidden states, as far as calls have shown; see `leave_out_logits`.
         gives_trunk: Whether `trunk` is recorded.
         trunk: (1, n, width): the trunk's output in the last call; None without a hook.
         depths: Positions of packed tokens within `packed`; else None.
@@ -91,8 +92,7 @@ class ModelHooks:
         # They run inside the trunk, so when its own output comes, theirs are here.
         self._outputs: dict[int, mx.array] = {}
         self._wrapped: set[int] = set()
-        # False once `leave_out_logits` has found that the trunk gives logits and no hidden states.
-        self._recording = True
+        self.gives_states = True
         self.hidden: mx.array | None = None
         self.gives_trunk = False
         self.trunk: mx.array | None = None
@@ -124,9 +124,9 @@ class ModelHooks:
         self._reads = reads
 
     def leave_out_logits(self, vocabulary_size: int) -> None:
-        """Record nothing if the trunk's output in the last call was the logits themselves."""
-        if self.hidden is not None and self.hidden.shape[-1] == vocabulary_size:
-            self._recording = False
+        """Record nothing if the last call recorded nothing, or if the trunk's output was the logits themselves."""
+        if self.hidden is None or self.hidden.shape[-1] == vocabulary_size:
+            self.gives_states = False
             self.hidden = None
 
     @contextmanager
@@ -173,7 +173,7 @@ class ModelHooks:
         """Record what is read of a call, at its end, from the trunk's output."""
         if self.gives_trunk:
             self.trunk = trunk
-        if self._recording:
+        if self.gives_states:
             self.hidden = self._hidden_of(trunk)
 
     def _hidden_of(self, trunk: mx.array) -> mx.array:

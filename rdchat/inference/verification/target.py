@@ -319,6 +319,22 @@ class LoadedModel:
             self._data[token_id] = _bytes_of(self.tokenizer, token_id, text) if _INCOMPLETE in text else text.encode()
         return self._data[token_id]
 
+    def check_rows(self, ids: Sequence[int]) -> None:
+        """Check that the network has an embedding of each token of a prompt, which MLX would not check.
+
+        Args:
+            ids: At least one; none stands for a part of an image.
+
+        Raises:
+            ModelError: If it lacks one.
+        """
+        for token in (min(ids), max(ids)):
+            if not 0 <= token < self.info.vocabulary_size:
+                raise ModelError(
+                    f"The prompt has a token {token:,}, for which {self.info.name} has no embedding.",
+                    "Its tokenizer belongs to another model. Download the model again, or choose another one.",
+                )
+
     def encode_chat(self, messages: tuple[ChatMessage, ...]) -> list[int]:
         """Return the token ids of a conversation; see `encode_request`."""
         return self.encode_request(GenerationRequest(messages))[0]
@@ -345,11 +361,7 @@ class LoadedModel:
             raise ModelError(
                 "The model's chat template produced no text for this chat.", "Choose an instruction-tuned model."
             )
-        if max(ids) >= self.info.vocabulary_size:
-            raise ModelError(
-                f"The prompt has a token {max(ids):,}, for which {self.info.name} has no embedding.",
-                "Its tokenizer belongs to another model. Download the model again, or choose another one.",
-            )
+        self.check_rows(ids)
         return (ids, []) if self.image_input is None else self.image_input.insert_images(ids, request)
 
 

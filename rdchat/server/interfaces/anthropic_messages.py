@@ -139,7 +139,7 @@ class MessageFormat:
 
     def _stop(self, choice: Choice) -> dict[str, Any]:
         """Return why a reply ended, and its token ids if they are requested."""
-        reason = "tool_use" if choice.calls else _STOP_REASONS.get(choice.finish_reason, "end_turn")
+        reason = _STOP_REASONS.get(choice.finish_reason, "tool_use" if choice.calls else "end_turn")
         sequence = choice.last.stop if reason == "stop_sequence" else None
         return {"stop_reason": reason, "stop_sequence": sequence} | self._request.ids_of(choice)
 
@@ -159,7 +159,7 @@ class Messages:
 
     def read_request(self, fields: Fields) -> ReplyRequest:
         """Read a request; see `Interface.read_request`."""
-        common = read_common(fields, "stop_sequences")
+        common = read_common(fields, "stop_sequences", least_tokens=0)
         if fields.raw_value("max_tokens") is None and not self._counts:
             raise wrong("max_tokens", "is missing.")
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")

@@ -51,6 +51,24 @@ _TEXTS = {"text", "input_text", "output_text", "refusal", "reasoning_text", "sum
 # Types of parts, and types of their `source`, that are files.
 _MEDIA = re.compile(r"(?:input_)?(?:image|audio|video|file)(?:_url)?")
 _FILES = ("base64", "url", "file")
+# The parts that a tool's result may have, as the APIs document them: the fields of each type, and of the objects in
+# them. Other JSON is the tool's own.
+_ANY_PART = {"type", "cache_control"}
+_IMAGE_FIELDS = {"image_url", "source", "data", "mimeType", "detail", "file_id"}
+_RESULT_PARTS: dict[str, set[str]] = {
+    "text": {"text", *_NOTES}, "input_text": {"text"}, "output_text": {"text", *_NOTES},
+    "image": _IMAGE_FIELDS, "image_url": _IMAGE_FIELDS, "input_image": _IMAGE_FIELDS,
+    "input_file": {"filename", "file_data", "file_id", "file_url", "detail"},
+    "document": {"source", "title", "context", "citations"},
+    "search_result": {"source", "title", "content", "citations"},
+    "tool_reference": {"tool_name"},
+}  # fmt: skip
+_INNER_FIELDS = {
+    "image_url": {"url", "detail"}, "citations": {"enabled"},
+    "source": {"type", "media_type", "data", "url", "file_id", "content"},
+}  # fmt: skip
+# A data address as a text of its own in JSON.
+_DATA_ADDRESS = re.compile(r'"data:([\w.+/-]{1,100}+)(?:;[\w=.-]{1,100}+)?;base64,(?:[\w+/=-]|\\[nr])*+"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +101,7 @@ def image_of(part: Any, name: str, *, strict: bool) -> SentImage | None:
         name: Its name in errors.
         strict: Whether an image that is not in the request is an error; otherwise the result is None.
     """
-    if not isinstance(part, dict):
-        return None
-    kind = part.get("type")
-    # Some clients send nothing but an `image_url`, whatever the type is called.
-    if kind not in _IMAGE_TYPES and part.keys() - {"type", "detail", "file_id"} == {"image_url"}:
-        kind = "image_url"
+    kind = _kind_of(part)
     if kind not in _IMAGE_TYPES:
         return None
     try:
@@ -97,6 +110,16 @@ def image_of(part: Any, name: str, *, strict: bool) -> SentImage | None:
         if strict:
             raise
     return None
+
+
+def _kind_of(part: Any) -> str:
+    """Return the type of a part; empty for what is no object."""
+    if not isinstance(part, dict):
+        return ""
+    kind = str(part.get("type"))
+    # Some clients send nothing but an `image_url`, whatever the type is called.
+    is_image = part.keys() - {"type", "detail", "file_id"} == {"image_url"}
+    return "image_url" if is_image and kind not in _IMAGE_TYPES else kind
 
 
 def _data_of(part: Mapping[str, Any], name: str) -> bytes:
@@ -132,20 +155,48 @@ def _cap_of(part: Mapping[str, Any], name: str) -> ImageCap:
 def message_of(role: Role, content: Any, name: str, *, strict: bool) -> ChatMessage:
     """Return a message whose content is a text, a part, or a list of parts; see `joined_parts`.
 
-    Other JSON is an error if `strict`, and otherwise written out as a text.
+    Other JSON is an error if `strict`, and otherwise written out as a text; so is a tool's result without any part.
     """
     if isinstance(content, str):
         return ChatMessage(role, content)
-    if isinstance(content, dict) and not content.keys().isdisjoint(("text", "image_url")):
+    if role is Role.TOOL:
+        listed = content if isinstance(content, list) else [content]
+        if listed and not any(_is_result_part(each) or _kind_of(each) in _IMAGE_TYPES for each in listed):
+            return ChatMessage(role, _json_text(content))
+        content = listed
+    elif isinstance(content, dict) and not content.keys().isdisjoint(("text", "image_url")):
         content = [content]
     if isinstance(content, list):
         check_length(content, name)
         return joined_parts(role, [(f"{name}[{at}]", part) for at, part in enumerate(content)], name, strict=strict)
     if strict:
         raise wrong(name, "must be a text, or a list of parts.")
-    # A tool may return any JSON.
-    written = json.dumps(content, ensure_ascii=False)
-    return ChatMessage(role, part_text(content, name, strict=False) if _BASE64 in written else written)
+    return ChatMessage(role, _json_text(content))
+
+
+def _json_text(value: object) -> str:
+    """Return JSON that is no part of a message, with the types of files in place of their bytes."""
+    return _DATA_ADDRESS.sub(r'"[\1]"', json.dumps(value, ensure_ascii=False))
+
+
+def _is_result_part(given: Any) -> bool:
+    """Return whether JSON in a tool's result is a part of a message: of a documented type, without other fields."""
+    fields = _RESULT_PARTS.get(_kind_of(given))
+    return fields is not None and all(
+        name in _ANY_PART or (name in fields and _is_documented(name, value)) for name, value in given.items()
+    )
+
+
+def _is_documented(name: str, value: Any) -> bool:
+    """Return whether a field of a part of a tool's result has a value as an API documents it."""
+    match value:
+        case dict():
+            inner = _INNER_FIELDS.get(name, set())
+            return value.keys() <= inner and all(_is_documented(*each) for each in value.items())
+        case list():
+            return name in _NOTES or (name == "content" and all(map(_is_result_part, value)))
+    is_known = name != "type" or value in (*_FILES, "text", "content")
+    return is_known and isinstance(value, str | bool | None)
 
 
 def joined_parts(role: Role, parts: Iterable[tuple[str, Any]], name: str, *, strict: bool) -> ChatMessage:
@@ -162,42 +213,47 @@ def joined_parts(role: Role, parts: Iterable[tuple[str, Any]], name: str, *, str
     gap = ""
     images = list[SentImage]()
     offsets = list[int]()
+    is_result = role is Role.TOOL
     for part_name, part in parts:
         image = image_of(part, part_name, strict=strict) if role in _SEEN else None
-        if image is None:
-            content += gap + part_text(part, part_name, strict=strict)
-            gap = "\n"
-        else:
+        rest = part
+        if image is not None:
             images.append(image)
             offsets.append(len(content))
             gap = ""
+            # What else a tool says of its image.
+            known = _ANY_PART | _IMAGE_FIELDS
+            rest = {field: each for field, each in part.items() if field not in known} if is_result else {}
+        if image is None or rest:
+            content += gap + part_text(rest, part_name, strict=strict, is_result=is_result)
+            gap = "\n"
     if strict and len(images) > MAX_MESSAGE_IMAGES:
         raise wrong(name, f"has {len(images)} images; a message may have {MAX_MESSAGE_IMAGES}.")
     # Images without offsets stand before the text.
     return ChatMessage(role, content, images=tuple(images), image_offsets=tuple(offsets) if any(offsets) else ())
 
 
-def part_text(given: Any, name: str, *, strict: bool) -> str:
+def part_text(given: Any, name: str, *, strict: bool, is_result: bool = False) -> str:
     """Return the text of a part of a message.
 
-    In this order: a text is itself. JSON of a tool that is no part is written out, unless it has a file in it. A part
-    gives the texts inside it. A part of a text type may be empty. What is left is a file, or a part without text.
+    In this order: a text is itself. JSON that is no part is written out. A part gives the texts inside it. A part of a
+    text type may be empty. What is left is a file, or a part without text.
 
     Args:
         given: The part, or a text in its place.
         name: Its name in errors.
         strict: Whether a file, or another part without text, is an error; see the module. Otherwise it is a
             placeholder such as `[document]`, and JSON that is no part is itself.
+        is_result: Whether it is of a tool's result, where only what an API documents is a part.
     """
     if isinstance(given, str):
         return given
     # Strictly, everything is read as a part, and `object_of` refuses what is no object.
     is_part = isinstance(given, dict) and not given.keys().isdisjoint(("type", "text"))
+    if is_result:
+        is_part = _is_result_part(given)
     if not strict and not is_part:
-        # A tool may return any JSON.
-        written = json.dumps(given, ensure_ascii=False)
-        if _BASE64 not in written:
-            return written
+        return _json_text(given)
     part = object_of(given, name)
     kind = part.get("type", "text")
     if not isinstance(kind, str):

@@ -147,7 +147,7 @@ class OpenAIFormat:
 
 
 def finish_of(choice: Choice) -> str:
-    """Return OpenAI's word for why a reply ended."""
-    if choice.calls:
-        return "tool_calls"
-    return "length" if choice.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL) else "stop"
+    """Return OpenAI's word for why a reply ended: a limit is the reason also behind a call."""
+    if choice.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL):
+        return "length"
+    return "tool_calls" if choice.calls else "stop"

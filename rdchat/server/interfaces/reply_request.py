@@ -11,6 +11,7 @@ from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import (
+    NOTHING_TOLD,
     SAMPLING_NUMBERS,
     AnswerShape,
     ChatMessage,
@@ -108,6 +109,14 @@ class ReplyRequest:
     ignored: tuple[str, ...] = ()
 
     @property
+    def is_prewarm(self) -> bool:
+        """Whether only the prompt is to be read, for the KV cache, as Anthropic's clients ask by a limit of 0 tokens.
+
+        The engine writes one token at least; the client does not get it.
+        """
+        return self.sampling.get("max_tokens") == 0
+
+    @property
     def replies(self) -> int:
         """Number of replies to all prompts."""
         return len(self.prompts) * self.choices
@@ -153,6 +162,8 @@ class ReplyRequest:
         turns = sum(each.role is not Role.SYSTEM for each in prompt.messages) if prompt.text is None else 1
         # Without a limit of the client, the context is the limit.
         sampling = {"max_tokens": info.context_length} | dict(self.sampling)
+        if self.is_prewarm:
+            sampling["max_tokens"] = 1
         return GenerationRequest(
             prompt.messages,
             replace(info.sampling.params, **sampling),
@@ -282,7 +293,7 @@ class ReplyParts:
         """Return the parts for events of the reply, in order; the last batch ends with a `ReplyEnd`."""
         # Progress begins a stream, so there is none while an image may still be refused.
         progress = [event for event in batch if isinstance(event, PrefillProgress) and not event.images]
-        tokens = [event for event in batch if isinstance(event, TokenEvent)]
+        tokens = [event for event in batch if isinstance(event, TokenEvent) and not self._request.is_prewarm]
         if self._request.top_log_probs is not None:
             self._choice.tokens += tokens
         # What the pieces of these tokens add to the thought and to the answer. Each piece serves twice: its text goes
@@ -313,6 +324,8 @@ class ReplyParts:
         self._sent_thought += thought
         self._sent_answer += answer
         if isinstance(end := batch[-1], ReplyEnd):
+            if self._request.is_prewarm:
+                end = replace(end, token_ids=(), finish_reason=FinishReason.LENGTH, tool_calls=(), told=NOTHING_TOLD)
             return [*progress, self._finish(end, thought, answer)]
         to_send = self._tokens_with_text() if thought or answer else ()
         self._sent_tokens += len(to_send)
@@ -388,12 +401,13 @@ def drafting_usage(choices: Sequence[Choice]) -> dict[str, Any]:
     }
 
 
-def read_common(fields: Fields, stop_field: str) -> dict[str, Any]:
+def read_common(fields: Fields, stop_field: str, least_tokens: int = 1) -> dict[str, Any]:
     """Read what all interfaces have; return it as fields of `ReplyRequest`.
 
     Args:
         fields: The request.
         stop_field: Name of the field with the texts that end a reply.
+        least_tokens: Lowest limit of the reply's tokens; see `ReplyRequest.is_prewarm` for 0.
     """
     for name in ("messages", "input"):
         fields.ignored += notes_in(fields.values.get(name), name)
@@ -402,7 +416,7 @@ def read_common(fields: Fields, stop_field: str) -> dict[str, Any]:
     limits = [fields.read_integer(name, -1, MAX_TOKENS) for name in ("thinking_token_budget", "thinking_budget")]
     return {
         "model": fields.read_text("model", ""),
-        "sampling": _read_sampling(fields) | {"stop": fields.stops(stop_field)},
+        "sampling": _read_sampling(fields, least_tokens) | {"stop": fields.stops(stop_field)},
         # Negative seeds besides -1 count from the end of the 64 bits.
         "seed": fresh_seed() if seed in {None, -1} else seed % 2**64,
         "thinking_tokens": next((limit for limit in limits if limit is not None and limit >= 0), None),
@@ -411,7 +425,7 @@ def read_common(fields: Fields, stop_field: str) -> dict[str, Any]:
     }
 
 
-def _read_sampling(fields: Fields) -> dict[str, Any]:
+def _read_sampling(fields: Fields, least_tokens: int) -> dict[str, Any]:
     """Read the sampling values that a client gave, and its limit of tokens, as fields of `SamplingParams`."""
     top_k = fields.read_integer("top_k", -1, MAX_TOKENS)
     given: dict[str, Any] = {name: value for name in SAMPLING_NUMBERS if (value := fields.number(name)) is not None}
@@ -423,7 +437,7 @@ def _read_sampling(fields: Fields) -> dict[str, Any]:
     names_of_limit = ("max_completion_tokens", "max_output_tokens", "max_tokens")
     limits = {name: fields.read_integer(name, -1, MAX_TOKENS) for name in names_of_limit}
     for name, each in limits.items():
-        if each == 0:
+        if each is not None and -1 < each < least_tokens:
             raise wrong(name, "must be at least 1, or -1 for no limit.")
     # -1 stands for no limit, and for none that was given.
     limit = next((each for each in limits.values() if each is not None), -1)

@@ -13,7 +13,15 @@ from textwrap import shorten
 
 from PySide6.QtCore import QSignalBlocker, Qt, Slot
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLineEdit, QListWidgetItem, QTreeWidget, QTreeWidgetItem, QWidget
+from PySide6.QtWidgets import (
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QPlainTextEdit,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QWidget,
+)
 
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors
 from rdchat.files import opened
@@ -22,6 +30,7 @@ from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.tool_servers import ServerState, ToolServers
 from rdchat.tools.built_in import FOLDER, server_title
 from rdchat.tools.definitions import ToolServer
+from rdchat.tools.secret_values import KEY_NAME
 from rdchat.ui.settings.settings_pages import Change, SettingsPage
 from rdchat.ui.style import (
     LARGE,
@@ -64,10 +73,11 @@ _SHOWN_PROBLEMS = 5
 _SHOWN_FOLDERS = 30
 _TARGET = "Command, or https:// address"
 _VALUES = "NAME=value, one a line"
-_VALUES_TIP = (
-    "Variables of a program, or headers for an address. The values go to the keychain and are not shown again: a line "
-    "with the name alone keeps the value."
+_KEYS_TIP = (
+    "Secret variables of a program, or headers for an address. They go to the keychain and are not shown again: a line "
+    "with the name alone keeps the value. ••• replaces them in what the server sends."
 )
+_TICK = "Tick what is secret: it goes to the keychain, and ••• replaces it in what the server sends."
 _PROGRAM = "This program runs with your rights: it can read and change your files. Start it only if you trust it."
 _ADDRESS = "The server at this address gets what the model writes in calls. Connect to it only if you trust it."
 _REMOVED = "Its keys are removed from the keychain. Results in your chats stay."
@@ -75,6 +85,8 @@ _JSON = ("Servers (*.json)",)
 # Size of the popover's tree, and width of its column of names.
 _SIZE = (320, 200)
 _NAMES = 150
+# Longest line of an imported variable, in letters.
+_LETTERS = 60
 # Tools that the line at the message field names.
 _NAMED = 3
 # Role of the name of a server or tool in the tree.
@@ -118,8 +130,8 @@ class ToolServerSheet(FormSheet):
         parent: The window of the sheet.
         save: Takes the server, and the new values of its secrets.
 
-    A secret is a variable of a program or a header for an address; its value is never shown again. A line with a name
-    alone keeps the value.
+    A key is a secret variable of a program or a header for an address; its value is never shown again. A line with a
+    name alone keeps the value. What an earlier version imported as a key is none once it is written under Variables.
     """
 
     def __init__(self, server: ToolServer | None, taken: set[str], theme: Theme, parent: QWidget, save: Save) -> None:
@@ -129,15 +141,19 @@ class ToolServerSheet(FormSheet):
         self.name = QLineEdit(server.name if server else "", maxLength=24)
         self.name.setReadOnly(server is not None)
         self.target = QLineEdit(visible_text(target_text(server)) if server else "", placeholderText=_TARGET)
-        self.values = text_field(4, _VALUES)
-        self.values.setPlainText("\n".join(server.secrets if server else ()))
+        self.values = text_field(3, _VALUES)
+        self.variables = text_field(3, _VALUES)
+        if server:
+            self.values.setPlainText("\n".join(server.secrets))
+            self.variables.setPlainText("\n".join(map("=".join, server.environment.items())))
         fields = (
             ("Name", self.name, "Letters, digits and hyphens. Names of its tools begin with it."),
             ("Source", self.target, "A command such as uvx mcp-server-fetch, or an address."),
-            ("Keys", self.values, _VALUES_TIP),
+            ("Keys", self.values, _KEYS_TIP),
+            ("Variables", self.variables, "Other variables of a program, stored in the settings."),
         )
         title, accept = (f"Edit {server.name}", "Save") if server else ("Add Tools", "Add")
-        super().__init__(parent, theme, (title, ""), fields, small_text(theme, _VALUES_TIP), accept=accept)
+        super().__init__(parent, theme, (title, ""), fields, small_text(theme, _KEYS_TIP), accept=accept)
 
     def submit_form(self) -> None:
         try:
@@ -159,20 +175,33 @@ class ToolServerSheet(FormSheet):
         name = self.name.text().strip()
         if name in self._taken:
             raise InvalidSettingError(f"There are tools named {name} already.", "Choose another name.")
-        lines = [line.partition("=") for line in self.values.toPlainText().splitlines() if line.strip()]
-        secrets = {key.strip(): value.strip() for key, sign, value in lines if sign}
-        names = tuple(dict.fromkeys(key.strip() for key, _, _ in lines))
-        if missing := [key for key in names if key not in secrets and key not in (old.secrets if old else ())]:
+        keys = _lines(self.values)
+        variables = _lines(self.variables)
+        missing = [key for key, sign, _ in keys if not sign and (old is None or key not in old.secrets)]
+        missing += [key for key, sign, _ in variables if not sign]
+        if missing:
             raise InvalidSettingError(f"{missing[0]} has no value.", _VALUES)
+        server = old
         # The field shows the source by `visible_text`, so this is how it is known to be unchanged.
-        if old is not None and target == visible_text(target_text(old)):
-            return replace(old, secrets=names), secrets
-        try:
-            is_address = target.startswith(("https://", "http://"))
-            command = () if is_address else tuple(shlex.split(target))
-        except ValueError as error:
-            raise InvalidSettingError("The command has a quote that does not end.") from error
-        return ToolServer(name, command, target if is_address else "", secrets=names), secrets
+        if server is None or target != visible_text(target_text(server)):
+            try:
+                is_address = target.startswith(("https://", "http://"))
+                command = () if is_address else tuple(shlex.split(target))
+            except ValueError as error:
+                raise InvalidSettingError("The command has a quote that does not end.") from error
+            server = ToolServer(name, command, target if is_address else "")
+        if server.url and variables:
+            raise InvalidSettingError("An address has no variables.", "Write its headers under Keys.")
+        secrets = {key: value.strip() for key, sign, value in keys if sign}
+        names = tuple(dict.fromkeys(key for key, _, _ in keys))
+        environment = {key: value for key, _, value in variables}
+        return replace(server, environment=environment, secrets=names, keys_chosen=True), secrets
+
+
+def _lines(field: QPlainTextEdit) -> list[tuple[str, str, str]]:
+    """Return the name of each line, its `=`, and its value."""
+    lines = (line.partition("=") for line in field.toPlainText().splitlines() if line.strip())
+    return [(name.strip(), sign, value) for name, sign, value in lines]
 
 
 class ToolsPage(SettingsPage):
@@ -257,7 +286,8 @@ class ToolsPage(SettingsPage):
         elif on and not server.confirmed:
             kind = "Connect" if server.url else "Start"
             note = _ADDRESS if server.url else _PROGRAM
-            names = f"\n\nWith {', '.join(server.secrets)}" if server.secrets else ""
+            variables = ", ".join([*map("=".join, server.environment.items()), *server.secrets])
+            names = f"\n\nWith {variables}" if variables else ""
             title = f"Connect to {server.name}?" if server.url else f"Start {server.name}?"
             agreed = partial(self._put, replace(server, enabled=True, confirmed=True))
             self._show_text(title, target_text(server) + names, note, ("Cancel", nothing), (kind, agreed))
@@ -317,17 +347,35 @@ class ToolsPage(SettingsPage):
         ask_to_open(self.window(), "Import Tools", FileMode.ExistingFile, self.import_file, _JSON, accept="Import")
 
     def import_file(self, paths: list[str]) -> None:
-        """Add the servers of a file, and say what was not understood."""
+        """Add the servers of a file once the person has said what is secret; say what was not understood."""
         path = Path(paths[0])
         try:
             with file_errors(f"{path.name} cannot be read", "Choose another file."), opened(path) as file:
                 text = file.read(_MAX_IMPORT).decode("utf-8-sig", "replace")
-            imported = self._servers.import_servers(text)
+            imported = self._servers.read_servers(text)
         except RdchatError as error:
             self.result.show_text(str(error))
             return
-        added = f"Imported the tools of {counted(len(imported.servers), 'server')}, off until you switch them on."
-        self.result.show_text(visible_text(" ".join([added, *imported.problems])))
+        boxes = QListWidget()
+        boxes.setAccessibleName("Variables")
+        for server, name in imported.optional:
+            is_key = KEY_NAME.match(name)
+            value = "" if is_key else f"={imported.secrets[server][name]}"
+            item = QListWidgetItem(visible_text(f"{server}: {name}{value}"[:_LETTERS]), boxes)
+            item.setCheckState(Qt.CheckState.Checked if is_key else Qt.CheckState.Unchecked)
+
+        def add() -> None:
+            unticked = Qt.CheckState.Unchecked
+            plain = {each for row, each in enumerate(imported.optional) if boxes.item(row).checkState() is unticked}
+            self._servers.import_servers(imported, plain)
+            added = f"Imported the tools of {counted(len(imported.servers), 'server')}, off until you switch them on."
+            self.result.show_text(visible_text(" ".join([added, *imported.problems])))
+
+        if imported.optional:
+            answers = ("Cancel", nothing), ("Import", add)
+            Sheet(self.window(), self._theme, "Import Tools", _TICK, answers, parts=[boxes]).open()
+        else:
+            add()
 
 
 class ChatToolsPopover(Popover):

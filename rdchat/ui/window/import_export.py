@@ -185,7 +185,7 @@ def import_text(report: ImportReport) -> str:
         (report.projects, f"{counted(report.projects, 'project')} with instructions or files."),
         (report.already_here, already),
         (report.not_taken, f"{counted(len(report.not_taken), 'item')} could not be imported."),
-        (report.without, f"{counted(len(report.without), 'chat')} imported without some parts."),
+        (report.without, "Some parts were left out."),
         (report.cancelled, "You cancelled the import; chats from the unfinished file were removed."),
     )
     return " ".join(sentence for applies, sentence in sentences if applies)

@@ -4,6 +4,7 @@ Chats are as a reader gets them: parsed JSON, one chat. `READERS` has the functi
 """
 
 import base64
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -79,6 +80,12 @@ def _chatgpt() -> dict[str, Any]:
         "title": "T t",
     }
     memory = {"content_type": "model_editable_context", "model_set_context": "They like boats"}
+    report = {
+        "status": "completed",
+        "report_message": {"content": {"parts": ["Dear Sam"]}},
+        "plan": {"title": "A plan"},
+    }
+    research = {"chatgpt_sdk": {"resource_name": "Research App", "widget_state": json.dumps(report)}}
     unknown = {"content_type": "sonic_webpage", "title": "A web page", "snippet": "Its words"}
     further = [
         chatgpt_node("s", "a", "system", "Speak softly."),
@@ -91,7 +98,8 @@ def _chatgpt() -> dict[str, Any]:
         ),
         chatgpt_node("drawn", "e", "tool", content=parts(image(1) | {"metadata": {"dalle": {"prompt": "A red boat"}}})),
         chatgpt_node("c", "drawn", "assistant", canvas, recipient="canmore.create_textdoc"),
-        chatgpt_node("odd", "c", "assistant", content=unknown),
+        chatgpt_node("research", "c", "tool", content={"content_type": "code", "text": "A state"}, metadata=research),
+        chatgpt_node("odd", "research", "assistant", content=unknown),
         chatgpt_node("b", "odd", "assistant", "A boat \ue200cite\ue202turn0search0\ue201.", metadata=sources),
     ]
     chat["mapping"] |= {each["id"]: each for each in further}

@@ -119,7 +119,8 @@ def test_a_folder_gives_the_chats_of_every_app_in_it(
     write_json("in/notes.json", {"not": "a chat"})
     report = import_files(tmp_path / "in")
     assert report.is_complete
-    assert sorted(file.source for file in report.files) == ["Jan", "LM Studio"]
+    assert sorted(file.source for file in report.files) == ["", "Jan", "LM Studio"]
+    assert [(each.title, each.parts) for each in report.files[0].without] == [("in", "1 file: notes.json")]
     assert len(store.conversations()) == 2
 
 

@@ -272,7 +272,7 @@ def memory():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 before, found = memory(), 0
-for source in open_source(Path(sys.argv[1])):
+for source in open_source(Path(sys.argv[1]), []):
     for share, title, make in recognised(source)[1]:
         found += len(make().messages[0].text)
         assert 0 <= share < 1

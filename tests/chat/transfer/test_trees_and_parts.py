@@ -25,6 +25,7 @@ from tests.chat.transfer.full_samples import (
     open_webui_message,
 )
 from tests.chat.transfer.samples import (
+    CHATGPT_TIME,
     chatgpt_chat,
     chatgpt_node,
     claude_message,
@@ -317,13 +318,50 @@ def test_a_canvas_of_chatgpt_is_kept_or_counted(function: str, call: dict[str, o
     assert ("canvas" in " ".join(counted(chat))) == (text == "Done.")
 
 
-def test_a_research_report_of_chatgpt_is_kept():
-    report = {"report_message": {"content": {"content_type": "text", "parts": ["# Findings"]}}}
-    metadata = {"chatgpt_sdk": {"widget_state": json.dumps(report)}}
+REPORT = {"status": "completed", "report_message": {"content": {"content_type": "text", "parts": ["# Findings"]}}}
+AS_JSON = json.dumps(REPORT)
+STATE = f"The latest state of the widget is: {AS_JSON}"
+PLAN = json.dumps({"status": "pending", "plan": {"title": "A plan"}})
+
+
+@pytest.mark.parametrize(
+    ("content", "metadata"),
+    [
+        ("started", {"chatgpt_sdk": {"widget_state": AS_JSON}}),
+        ("started", {"chatgpt_sdk": {"widget_state": REPORT}}),
+        ({"content_type": "code", "text": "{}"}, {"chatgpt_sdk": {"widget_state": AS_JSON}}),
+        ({"content_type": "execution_output", "text": "x"}, {"chatgpt_sdk": {"widget_state": AS_JSON}}),
+        ("", {"chatgpt_sdk": {"widget_state": AS_JSON}, "is_visually_hidden_from_conversation": True}),
+        ("", {"chatgpt_sdk": {"tool_response_metadata": {"venus_widget_state": REPORT}, "widget_state": PLAN}}),
+        ("", {"venus_widget_state": REPORT, "chatgpt_sdk": {"widget_state": AS_JSON}}),
+        (STATE, {}),
+        (STATE, {"is_visually_hidden_from_conversation": True}),
+        ({"content_type": "code", "text": STATE}, {}),
+        ("# Findings", {"is_async_task_result_message": True}),
+    ],
+)
+def test_a_research_report_of_chatgpt_is_kept(content: Any, metadata: dict[str, Any]):
+    """It is shown once, wherever in a tool's message it stands; the chat goes on below it."""
+    content = {"content_type": "text", "parts": [content]} if isinstance(content, str) else content
     chat = chatgpt_chat(
-        chatgpt_node("q", None, "user", "Q"), chatgpt_node("t", "q", "tool", "started", metadata=metadata)
+        chatgpt_node("q", None, "user", "Q"),
+        chatgpt_node("t", "q", "tool", content=content, metadata=metadata),
+        chatgpt_node("q2", "t", "user", "And now?"),
     )
-    assert shown(read("ChatGPT", chat)) == ["Q", "# Findings"]
+    full = read("ChatGPT", chat)
+    assert shown(full) == ["Q", "# Findings", "And now?"]
+    assert full.messages[1].created_at == CHATGPT_TIME
+
+
+@pytest.mark.parametrize("text", ["a report_message", "{report_message", AS_JSON[:-9], "[]"])
+def test_a_tools_text_without_a_report_is_counted(text: str):
+    nodes = chatgpt_node("q", None, "user", "Q"), chatgpt_node("t", "q", "tool", text)
+    chat = read("ChatGPT", chatgpt_chat(*nodes))
+    assert (shown(chat), counted(chat)) == (["Q"], {"tool result": 1})
+
+
+def test_a_person_may_write_of_a_report():
+    assert shown(read("ChatGPT", chatgpt_chat(chatgpt_node("q", None, "user", STATE)))) == [STATE]
 
 
 def test_only_a_system_message_before_the_first_question_is_the_prompt():

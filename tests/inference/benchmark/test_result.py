@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
+from hypothesis import given, strategies as some
 
 from rdchat.inference.api import (
     MLX_LM,
@@ -15,6 +16,7 @@ from rdchat.inference.api import (
     Dtype,
     Mode,
     Statistics,
+    Sweep,
 )
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
 from rdchat.ui.plots.measured_plots import speed_bars
@@ -200,3 +202,16 @@ def test_names_say_where_lookup_is_off() -> None:
     alone = replace(cell, draft=replace(cell.draft, lookup_branch=False))
     names = [report.name for report in summarise(plan(alone, cell), [])]
     assert names == ["Drafter head, 2 beams of 3 tokens, without lookup", "Drafter head, 2 beams of 3 tokens"]
+
+
+@given(
+    some.lists(some.sampled_from(Mode), min_size=1),
+    some.lists(some.sampled_from([0.0, 0.7]), min_size=1),
+    some.lists(some.integers(1, 3), min_size=1),
+)
+def test_a_sweep_has_each_cell_once(modes: list[Mode], temperatures: list[float], tokens: list[int]) -> None:
+    """`--modes lookup,prompt-lookup` measured one mode twice, on two equal lines."""
+    cells = Sweep(tuple(modes), temperatures=tuple(temperatures), draft_tokens=tuple(tokens)).cells()
+    named = [tuple(dict.fromkeys(values)) for values in (modes, temperatures, tokens)]
+    assert cells == Sweep(named[0], temperatures=named[1], draft_tokens=named[2]).cells()
+    assert len(cells) == len({*cells})

@@ -21,7 +21,7 @@ _FORMS = {
     "minimax_m2": ("<minimax:tool_call>", "<invoke name=", '<invoke name="look">', '<parameter name="'),
     "qwen3_coder": ("<tool_call>", "<function=look>", "<function=", "<parameter=path>", "<parameter="),
     "kimi_k2": ("<|tool_calls_section_begin|>", "<|tool_call_begin|>functions.look:0", "<|tool_call_argument_begin|>"),
-    "mistral": ("[TOOL_CALLS]", "look[CALL_ID]", "look[ARGS]", 'look{"path": "'),
+    "mistral": ("[TOOL_CALLS]", "look[CALL_ID]", "look[ARGS]", 'look{"path": "', '[TOOL_CALLS]x{"a": "'),
     "function_gemma": ("<start_function_call>", "call:look{", "path:<escape>"),
     "gemma4": ("<|tool_call>", "call:look{", 'path:<|"|>'),
     "pythonic": ("<|tool_call_start|>", "[look(", "path='"),
@@ -33,7 +33,10 @@ _HARD = (
     '{"name": "look", "arguments": {', '<tool_call>{"name": "look"}', '{   "name"   ', '{"name": "look", "name": {',
     '{"name": "look", "arguments": {"path": "a"}} </tool_call>x',
 )  # fmt: skip
-_CHANNEL = ("<|channel|>", "to=functions.look", "to=functions.", " to=functions.look<|channel|>", "<|constrain|>")
+_CHANNEL = (
+    "<|channel|>", "to=functions.look", "to=functions.", " to=functions.look<|channel|>", "<|constrain|>",
+    'to=functions.x<|message|>{"a": "',
+)  # fmt: skip
 _REPEATED = (" ", "a", "7", '"', "'", "x ", "\n", "<", "\\", "{", "=", ",")
 
 
@@ -78,7 +81,7 @@ def test_reading_calls_of_all_shapes_grows_with_the_text(family: str) -> None:
 @pytest.mark.parametrize("letter", ["a", " ", "7"])
 def test_reading_headers_of_channels_grows_with_the_text(opening: str, letter: str) -> None:
     text = repeated(letter, opening, " ! <|message|>x")
-    _check_calls(None, CHANNEL_MARKERS, [text], 64_000)
+    _check_calls(None, CHANNEL_MARKERS, [text, repeated(opening)], 64_000)
     assert_grows_no_faster(split_thoughts, text, 64_000)
 
 

@@ -6,7 +6,9 @@ from itertools import pairwise, product
 
 import mlx.core as mx
 import pytest
+from hypothesis import given, settings, strategies as some
 
+from rdchat.errors import ModelError
 from rdchat.inference.api import GenerationEvent, GenerationRequest, PrefillProgress
 from rdchat.inference.decoding import reply_iterator
 from rdchat.inference.decoding.ledger import Ledger
@@ -57,6 +59,34 @@ def test_freed_buffers_are_kept_up_to_a_share_of_the_memory_in_use(
     monkeypatch.setattr(mx, "clear_cache", lambda: clears.append(1))
     list(reply_iterator.prefill(replace(model, pace=PrefillPace(4, 4, 4)), cache, [5] * 13, lambda: False, Ledger()))
     assert len(clears) == cleared
+
+
+ROWS = shared_llama().info.vocabulary_size
+_WITHOUT_ROW = some.integers(max_value=-1) | some.integers(min_value=ROWS)
+
+
+@settings(deadline=None)
+@given(some.lists(some.integers(0, ROWS - 1), min_size=1, max_size=20), some.data())
+def test_without_a_feed_a_token_without_a_row_is_refused(prompt: list[int], data: some.DataObject) -> None:
+    """Law: no row, no read. The negative ids of an image ended the process."""
+    model = shared_llama()
+    list(reply_iterator.prefill(model, KVCache(model.network), prompt, lambda: False, Ledger()))
+    prompt[data.draw(some.integers(0, len(prompt) - 1))] = data.draw(_WITHOUT_ROW)
+    cache = KVCache(model.network)
+    with pytest.raises(ModelError, match="no embedding"):
+        list(reply_iterator.prefill(model, cache, prompt, lambda: False, Ledger()))
+    assert not cache.tokens
+
+
+def test_a_prompt_never_ends_inside_an_image() -> None:
+    """Its last token is fed without the rows of images."""
+    model = shared_llama()
+    with pytest.raises(ModelError, match="no embedding"):
+        next(
+            reply_iterator.prefill(
+                model, KVCache(model.network), [1, -2], lambda: False, Ledger(), feed=lambda *_: None
+            )
+        )
 
 
 def after(pace: PrefillPace, seconds: Callable[[int], float], chunks: int = 20) -> list[int]:

@@ -1,12 +1,13 @@
 """The table of phrases gives the chances of Witten and Bell, from a file that is checked."""
 
-import shutil
+import math
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as some
+from tokenizers import Tokenizer
 
 from rdchat import paths
 from rdchat.errors import StorageError
@@ -21,12 +22,22 @@ from rdchat.inference.api import (
     TokenEvent,
 )
 from rdchat.inference.auto.auto_drafter import AvailableDrafters
+from rdchat.inference.decoding.sampling import noise_of_one
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.common_phrases import CommonPhrases
-from rdchat.inference.drafting.lookup_index import LookupEstimate
+from rdchat.inference.drafting.lookup_index import LookupEstimate, Phrases, Rate
 from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
-from rdchat.inference.drafting.shipped_answers import TrainingConversation, read_answers
+from rdchat.inference.drafting.shipped_answers import (
+    DEFAULT_MODEL,
+    DEFAULT_TOKENIZER,
+    TrainingConversation,
+    read_answers,
+    read_pieces,
+    shipped_path,
+)
 from rdchat.inference.loading import load_model
+from rdchat.inference.models.model_locations import tokenizer_key
+from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from rdchat.inference.session import ChatSession
 
@@ -73,6 +84,26 @@ def test_chances_are_those_of_witten_and_bell(
     chances = table(tmp_path_factory.mktemp("table"), texts).chances(ending)
     assert chances == pytest.approx(blended(texts, ending))
     assert sum(chances.values()) <= 1 + 1e-6
+
+
+@settings(max_examples=40)
+@given(_TEXTS, some.lists(_IDS, min_size=1, max_size=4), some.integers(0, 2**64 - 1), some.floats(1e-9, 1.0))
+def test_chances_are_steady_as_the_temperature_falls(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[tuple[list[int], int]], ending: list[int], seed: int, t: float
+) -> None:
+    """Law: the odds of a token move with the temperature by no more than the noise does. At 0.05 few were drafted."""
+    stored = table(tmp_path_factory.mktemp("table"), texts)
+    noise = partial(noise_of_one, seed)
+
+    def log_odds(temperature: float) -> dict[int, float]:
+        chances = Phrases(stored, temperature, noise).chances(ending, 9, Rate(1.0))
+        total = sum(chances.values())
+        assert total <= 1 + 1e-6
+        return {token: math.log(chance / max(1 - total, 1e-9)) for token, chance in chances.items()}
+
+    cold = log_odds(0.0)
+    for token, odds in log_odds(t).items():
+        assert odds - cold[token] == pytest.approx(t * noise(9, token), abs=1e-3)
 
 
 def test_only_the_most_frequent_followers_are_kept(tmp_path: Path) -> None:
@@ -144,7 +175,9 @@ def test_a_table_that_was_waited_for_is_used_at_once(
     assert phrases.for_reply(_REQUEST) is not None
 
 
-def test_another_tokenizer_gets_a_table_of_its_own(default_model: Path, few_answers: None, small_model: Path) -> None:
+def test_another_tokenizer_gets_a_table_of_its_own(few_answers: None, small_model: Path) -> None:
+    """Without the default model on the machine nothing was counted, and nobody was told."""
+    assert not paths.default_model_dir().exists()
     phrases = CommonPhrases(small_model, shared_tokenizers())
     assert phrases.for_reply(_REQUEST) is None
     phrases.finish_counting()
@@ -154,10 +187,22 @@ def test_another_tokenizer_gets_a_table_of_its_own(default_model: Path, few_answ
     assert found.chances(ids, 10, LookupEstimate().phrases)
 
 
-def test_without_answers_replies_go_on(default_model: Path, tmp_path: Path) -> None:
-    shutil.copytree(default_model, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
-    phrases = CommonPhrases(tmp_path / "model", shared_tokenizers())
-    paths.default_model_dir().unlink()
+def test_the_answers_are_those_of_the_default_model(default_model: Path) -> None:
+    """Their texts are those of its tokenizer, and its own table is counted by its ids."""
+    assert target_hash(default_model).startswith(DEFAULT_MODEL)
+    assert tokenizer_key(default_model) == DEFAULT_TOKENIZER
+    decode = Tokenizer.from_file(str(default_model / "tokenizer.json")).decode
+    pieces = read_pieces()
+    answers = read_answers(shipped_path(DEFAULT_MODEL))
+    assert all(answer.text(pieces) == decode(answer.answer) for answer in answers)
+
+
+def test_answers_that_are_damaged_end_no_reply(default_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(path: Path) -> list[TrainingConversation]:
+        raise StorageError(f"{path} is damaged.")
+
+    monkeypatch.setattr("rdchat.inference.drafting.common_phrases.read_answers", damaged)
+    phrases = CommonPhrases(default_model, shared_tokenizers())
     assert phrases.for_reply(_REQUEST) is None
     phrases.finish_counting()
     assert phrases.for_reply(_REQUEST) is None

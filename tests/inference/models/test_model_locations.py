@@ -1,14 +1,16 @@
 """Models of other programs are found where those keep them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as some
 
-from rdchat.hub.cache_layout import hub_cache
-from rdchat.inference.models.model_locations import model_cards
+from rdchat.hub.cache_layout import hub_cache, snapshot_of
+from rdchat.inference.models.model_locations import find_card, listed_name, model_cards, other_revisions
 from tests.inference.library.conftest import COMMIT, into_hub_cache
 
 
@@ -34,6 +36,42 @@ def test_a_fetched_data_set_an_unfinished_download_and_plain_files_are_no_models
     assert model_cards() == []
 
 
+COMMITS = ["a" * 40, "b" * 40, "c" * 40]
+_REFERENCES = some.dictionaries(some.sampled_from(["main", "v1", "v2"]), some.sampled_from([*COMMITS, "", "../.."]))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(some.sets(some.sampled_from(COMMITS)), _REFERENCES)
+def test_each_snapshot_is_found_once_whatever_names_it(
+    home: Path, snapshots: set[str], references: dict[str, str]
+) -> None:
+    """Law: weights on the disk are found. Those that were fetched by their commit have no reference `main`."""
+    repository = home / ".cache/huggingface/hub/models--some--small"
+    shutil.rmtree(repository, ignore_errors=True)
+    for commit in snapshots:
+        (repository / "snapshots" / commit).mkdir(parents=True)
+        (repository / "snapshots" / commit / "config.json").write_text("{}")
+    (repository / "refs").mkdir(parents=True)
+    for revision, commit in references.items():
+        (repository / "refs" / revision).write_text(commit)
+    cards = [*model_cards(), *other_revisions()]
+    assert sorted(card.path.name for card in cards) == sorted(snapshots)
+    assert all(find_card(listed_name(card)) == card for card in cards)
+    unnamed = snapshots.difference(references.values())
+    main = references.get("main", "")
+    found = snapshot_of("some/small")
+    assert (found is not None) is (main in snapshots or (main not in COMMITS and bool(unnamed)))
+    assert found is None or found.name == main or found.name in unnamed
+
+
+def test_of_several_snapshots_without_a_name_the_newest_counts(home: Path) -> None:
+    snapshots = home / ".cache/huggingface/hub/models--some--small/snapshots"
+    for commit, changed in zip(COMMITS, (10, 30, 20), strict=True):
+        (snapshots / commit).mkdir(parents=True)
+        os.utime(snapshots / commit, (changed, changed))
+    assert snapshot_of("some/small") == snapshots / COMMITS[1]
+
+
 def test_a_folder_that_two_programs_name_is_listed_once(small_model: Path, home: Path) -> None:
     snapshot = into_hub_cache(small_model, home / ".cache/huggingface/hub", "some-org/small")
     (home / ".lmstudio/models/some-org").mkdir(parents=True)
@@ -54,8 +92,8 @@ SETTINGS = (
 def test_the_hubs_cache_is_where_its_own_library_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", "from huggingface_hub.constants import HF_HUB_CACHE; print(HF_HUB_CACHE)"]
     runs = [subprocess.Popen(command, env=os.environ | each, stdout=subprocess.PIPE, text=True) for each in SETTINGS]
-    for settings, run in zip(SETTINGS, runs, strict=True):
+    for environment, run in zip(SETTINGS, runs, strict=True):
         with monkeypatch.context() as changed:
-            for name, value in settings.items():
+            for name, value in environment.items():
                 changed.setenv(name, value)
             assert str(hub_cache()) == run.communicate()[0].strip()

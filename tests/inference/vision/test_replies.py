@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from rdchat.inference.api import (
     without_images,
 )
 from rdchat.inference.caches_on_disk import disk_caches, segments
+from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -97,6 +98,56 @@ def test_no_mode_changes_a_token(
         assert drafted.token_ids == plain.token_ids, mode
     blind = answer(ChatSession(model), replace(plain_request, messages=(replace(message, images=()),)))
     assert blind.token_ids != plain.token_ids or temperature == 0
+
+
+DECIDES = {
+    "messages", "sampling", "seed", "continue_last", "thinking", "text", "tools", "shape", "thinking_tokens",
+    "image_cap",
+}  # fmt: skip
+"""The fields of a request that a reply depends on: each other one changes no token, with images as without."""
+
+
+def same_replies(request: GenerationRequest, place: Path, reply: tuple[int, ...]) -> Iterator[GenerationRequest]:
+    """Yield requests of the same reply: each field but those that decide it has another value in some of them."""
+    folder = CacheFolder(place, 2**30)
+    folder.path.mkdir(parents=True)
+    beginning = (replace(request.messages[0], content=request.messages[0].content[:4]),)
+    others: dict[str, list[object]] = {
+        "request_id": [9],
+        "draft": [replace(settings_of(mode), trace=True, profile=True) for mode in (*DRAFTERS, Mode.AUTO)],
+        "earlier": [ReplyIndex({1: reply})],
+        "top_log_probs": [0, 3],
+        "partition": ["person"],
+        "keep": [folder, folder],
+        "shared": [beginning],
+        "leaves_cache": [False],
+    }
+    assert DECIDES.symmetric_difference(others) == {field.name for field in fields(request)}, "sort the new field"
+    for name, values in others.items():
+        for value in values:
+            changed = replace(request, **{name: value})
+            yield replace(changed, draft=settings_of(Mode.LOOKUP)) if name == "earlier" else changed
+
+
+@pytest.mark.parametrize("kind", share(KINDS, 8))
+def test_what_is_kept_and_drafted_changes_no_token(
+    kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: no row, no read. An image in a request that leaves no cache ended the process."""
+    monkeypatch.setattr(disk_caches, "_MIN_TOKENS", 8)
+    model = models[kind]
+    for count in (0, 2):
+        message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(images[:count]))
+        request = asked(message, temperature=0.9, max_tokens=8)
+        expected = answer(ChatSession(model), request).token_ids
+        session = ready_session(model, model, cache_bytes=2**30)
+        for other in same_replies(request, tmp_path / str(count), expected):
+            kept = session.caches.facts
+            assert answer(ready_session(model, model), other).token_ids == expected, other
+            assert answer(session, other).token_ids == expected, other
+            assert other.leaves_cache or session.caches.facts == kept
+            while session.disk.write_next():
+                pass
 
 
 @pytest.mark.parametrize(("kind", "temperature"), grid(["gemma4", "gemma4_e"], [0.9, 0.0]))

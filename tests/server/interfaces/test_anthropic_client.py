@@ -183,6 +183,20 @@ def test_stop_reason_says_why_a_reply_ended(
         assert (reply.stop_reason, reply.stop_sequence) == (reason, sequence)
 
 
+@pytest.mark.parametrize("tokens", [("Hm", "</think>", "Yes"), ("<call>{}</call>",), ()])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_is_warmed_without_a_reply(
+    anthropic: Anthropic, gate: ScriptedGate, stream: bool, tokens: tuple[str, ...]
+) -> None:
+    calls = (ToolCall("look", "{}"),) if tokens[:1] == ("<call>{}</call>",) else ()
+    gate.scripts = [Script(tokens, in_thought=tokens[:1] == ("Hm",), calls=calls)]
+    asked = ASK | {"max_tokens": 0, "tools": [TOOL], "thinking": {"type": "adaptive"}}
+    reply = message_of(anthropic, asked, stream)
+    assert (reply.content, reply.stop_reason, reply.usage.output_tokens) == ([], "max_tokens", 0)
+    assert (reply.usage.input_tokens, reply.usage.cache_read_input_tokens) == (6, 2)
+    assert gate.requests[0].sampling.max_tokens == 1
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

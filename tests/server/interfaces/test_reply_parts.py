@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,10 +18,14 @@ from rdchat.inference.api import (
     Statistics,
     Thoughts,
     TokenEvent,
+    ToolCall,
     grown,
     markers_among,
 )
-from rdchat.server.interfaces.reply_request import Delta, Prompt, ReplyParts, ReplyRequest
+from rdchat.server.interfaces.anthropic_messages import Messages
+from rdchat.server.interfaces.chat_completions import ChatCompletions
+from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyParts, ReplyRequest
+from rdchat.server.interfaces.responses import Responses
 from tests.split_replies import client_of, told
 
 _MARKS = (
@@ -177,3 +182,32 @@ def test_a_marker_that_begins_with_a_token() -> None:
     assert markers == {"<|channel>thought", "<channel|>"}
     tokens = ["<|channel>", "thought", "\nHm <channel|>", "<channel|>", "Yes <channel|>"]
     assert shown_with_tokens(tokens, (0, 3), markers) == ("Hm <channel|>", "Yes <channel|>")
+
+
+_REASONS = {
+    FinishReason.EOS: ("stop", "end_turn", None),
+    FinishReason.STOP_STRING: ("stop", "stop_sequence", None),
+    FinishReason.LENGTH: ("length", "max_tokens", {"reason": "max_output_tokens"}),
+    FinishReason.CONTEXT_FULL: ("length", "model_context_window_exceeded", {"reason": "max_output_tokens"}),
+}
+
+
+@pytest.mark.parametrize("calls", [(), (ToolCall("look", "{}"),)])
+@pytest.mark.parametrize("finish", _REASONS)
+def test_the_reason_for_an_end_is_that_of_the_end_whatever_the_reply_holds(
+    finish: FinishReason, calls: tuple[ToolCall, ...]
+) -> None:
+    choice = Choice(0, 0, answer="So", calls=calls, end=replace(_END, finish_reason=finish))
+
+    def written(interface: Any) -> Any:
+        request = ReplyRequest("", (Prompt(),), {}, 0, repeated={"reasoning": {"summary": None}})
+        return interface.format(request, "m", "1").complete([choice])
+
+    openai, anthropic, incomplete = _REASONS[finish]
+    if calls and finish is not FinishReason.LENGTH and finish is not FinishReason.CONTEXT_FULL:
+        # OpenAI has no word for a text of the client's; a call that ended by itself is the end.
+        openai = "tool_calls"
+        anthropic = "tool_use" if finish is FinishReason.EOS else anthropic
+    assert written(ChatCompletions())["choices"][0]["finish_reason"] == openai
+    assert written(Messages())["stop_reason"] == anthropic
+    assert written(Responses())["incomplete_details"] == incomplete

@@ -15,7 +15,16 @@ import pytest
 from hypothesis import given, settings, strategies as some
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api import DraftSettings, FinishReason, ReplyEnd, SamplingDefaults, Statistics, ToolCall
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftSettings,
+    FinishReason,
+    ReplyEnd,
+    Role,
+    SamplingDefaults,
+    Statistics,
+    ToolCall,
+)
 from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions
@@ -318,16 +327,118 @@ def test_thoughts_in_parts_and_under_a_name_are_one_thought(named: str, thought:
     assert made.prompts[0].messages[0].thought == thought
 
 
-def test_json_that_a_tool_returned_is_whole() -> None:
-    outputs: list[Any] = [{"type": "error", "status": "failed", "id": 5}, 5, True, [{"url": "a", "data": [1]}, [2]], []]
-    items = [{"type": "function_call_output", "call_id": "c", "output": each} for each in outputs]
-    made = Responses().read_request(Fields({"input": [*items, {"role": "user", "content": "Hi"}]}))
-    told = [message.content for message in made.prompts[0].messages]
-    assert told == [
-        '{"type": "error", "status": "failed", "id": 5}',
-        "5",
-        "true",
-        '{"url": "a", "data": [1]}\n[2]',
-        "",
-        "Hi",
-    ]
+_USER = {"role": "user", "content": "Hi"}
+
+
+def _read_result(interface: str, result: Any) -> tuple[ChatMessage, tuple[str, ...]]:
+    """Return the message that a tool's result becomes, and the names that the client is told."""
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    bodies: dict[str, Any] = {
+        "chat": {"messages": [_USER, {"role": "assistant", "tool_calls": [call]},
+                              {"role": "tool", "tool_call_id": "c1", "content": result}]},
+        "messages": {"max_tokens": 9, "messages": [_USER, {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "c1", "content": result}]}]},
+        "responses": {"input": [_USER, {"type": "function_call_output", "call_id": "c1", "output": result}]},
+    }  # fmt: skip
+    made = INTERFACES[interface]().read_request(Fields(bodies[interface]))
+    (message,) = (each for each in made.prompts[0].messages if each.role is Role.TOOL)
+    return message, made.ignored
+
+
+_RECORD_KINDS = some.sampled_from(("bug", "text", "image", "image_url", "document", "file", "search_result", "message"))
+_PROTOCOL_WORDS = some.sampled_from((
+    "text", "id", "status", "role", "index", "title", "source", "content", "data", "url", "file", "file_id", "detail",
+    "annotations", "call_id", "signature", "image_url", "logprobs", "name",
+))  # fmt: skip
+_LEAF = some.just("?")
+_OWN = some.recursive(
+    _LEAF, lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.integers(0, 9), inner, max_size=3)
+)
+_RECORD = some.fixed_dictionaries({"type": _RECORD_KINDS, "own": _OWN}) | some.dictionaries(_PROTOCOL_WORDS, _OWN).map(
+    lambda record: {"own": "?"} | record
+)
+_RESULTS = _RECORD | some.lists(_RECORD | _LEAF | some.just({"type": "text", "text": "?"}), min_size=1, max_size=3)
+
+
+def _with_own_words(value: Any, words: list[str]) -> Any:
+    """Return a value with a short word of its own in each leaf, and in each key that is no word of a protocol."""
+
+    def word() -> str:
+        words.append(f"{len(words):x}q")
+        return words[-1]
+
+    match value:
+        case dict():
+            return {
+                key if isinstance(key, str) and key != "own" else word(): each if key == "type" else _with_own_words(
+                    each, words)
+                for key, each in value.items()
+            }  # fmt: skip
+        case list():
+            return [_with_own_words(each, words) for each in value]
+    return word()
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+@settings(max_examples=80)
+@given(result=_RESULTS)
+def test_each_key_and_leaf_of_a_tools_result_reaches_the_model(interface: str, result: Any) -> None:
+    words: list[str] = []
+    message, _ = _read_result(interface, _with_own_words(result, words))
+    assert not [word for word in words if not re.search(rf"\b{word}\b", message.content)], message.content
+
+
+_BUG = {"type": "bug", "id": "A7", "status": "open", "title": "Zebra crash"}
+_ROW = {"type": "text", "text": "call Ada", "id": "T1", "status": "late", "index": "4"}
+_PICTURE = b64encode(b"\x89PNG").decode()
+_ADDRESS = f"data:image/png;base64,{_PICTURE}"
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+@pytest.mark.parametrize(
+    "result",
+    [
+        _BUG,
+        [_BUG, {"type": "task", "id": "B9"}],
+        [_ROW],
+        {"text": "call Ada", "id": "T1"},
+        {"type": "error", "status": "failed", "id": 5},
+        5,
+        False,
+        {},
+        [[]],
+        ["a", "b"],
+        [{"url": "a", "data": [1]}, [2]],
+        {"type": "file", "file": "a.txt"},
+        {"type": "document", "source": {"type": "weather", "data": "sunny"}},
+        {"type": "search_result", "title": "A", "content": [_ROW]},
+    ],
+)
+def test_json_of_a_tools_own_is_that_json(interface: str, result: Any) -> None:
+    message, ignored = _read_result(interface, result)
+    assert json.loads(message.content) == result
+    assert not ignored
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+@pytest.mark.parametrize(
+    ("result", "text", "images"),
+    [
+        ([], "", 0),
+        ([{"type": "text", "text": "a"}, _BUG], f"a\n{json.dumps(_BUG)}", 0),
+        ({"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}, "a", 0),
+        (
+            [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": _ADDRESS, "detail": "low"}],
+            "a",
+            1,
+        ),
+        ({"type": "computer_screenshot", "image_url": _ADDRESS}, "", 1),
+        ({"screen": _ADDRESS, "id": "A7"}, '{"screen": "[image/png]", "id": "A7"}', 0),
+        ([{"type": "image", "data": _PICTURE, "mimeType": "image/png", "id": "A7"}, "b"], '{"id": "A7"}\nb', 1),
+        ([{"type": "image", "id": "A7"}], '{"type": "image", "id": "A7"}', 0),
+        ({"type": "tool_reference", "tool_name": "look"}, "look", 0),
+    ],
+)
+def test_a_part_of_a_tools_result_is_its_text_or_its_image(interface: str, result: Any, text: str, images: int) -> None:
+    message, _ = _read_result(interface, result)
+    assert (message.content, len(message.images)) == (text, images)

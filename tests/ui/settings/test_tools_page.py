@@ -7,6 +7,7 @@ from pathlib import Path
 import keyring
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QListWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.tool_servers import ServerState, ToolServers
@@ -14,8 +15,10 @@ from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.tools_page import ToolServerSheet, ToolsPage, state_text
 from rdchat.ui.style import CodeField, Sheet, Theme
 from tests.hub.keychains import Keychain
-from tests.ui.shown_widgets import answer_question, choose_files, click_on, press_key
+from tests.ui.shown_widgets import answer_question, choose_files, click_on, focus_on, press_key, shown_child
 from tests.ui.transcript.conftest import button
+
+CHECKED = Qt.CheckState.Checked
 
 
 @pytest.fixture
@@ -143,6 +146,44 @@ def test_a_list_is_imported_and_what_is_not_understood_is_named(
     assert not named(servers, "good").enabled
     page.import_file([str(tmp_path / "none.json")])
     assert page.result.text().startswith("none.json cannot be read")
+
+
+def test_an_import_asks_which_variables_are_secret(page: ToolsPage, servers: ToolServers, tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    env = {"JIRA_URL": "https://a.test", "JIRA_TOKEN": "ghp_1", "ODD": "sesame"}
+    entries = {"jira": {"command": "uvx", "env": env}, "web": {"url": "https://a.test", "headers": {"Site": "a"}}}
+    file.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
+    page.import_file([str(file)])
+    sheet = page.findChildren(Sheet)[-1]
+    boxes = shown_child(sheet, QListWidget)
+    texts = [(boxes.item(row).text(), boxes.item(row).checkState() is CHECKED) for row in range(boxes.count())]
+    assert texts == [("jira: JIRA_URL=https://a.test", False), ("jira: JIRA_TOKEN", True), ("jira: ODD=sesame", False)]
+    assert len(servers.servers) == 2, "nothing is stored yet"
+    focus_on(boxes)
+    for key in ("Down", "Down", "Space", "Return"):
+        press_key(boxes, key)
+    jira = named(servers, "jira")
+    assert (jira.environment, jira.secrets) == ({"JIRA_URL": "https://a.test"}, ("JIRA_TOKEN", "ODD"))
+    assert (named(servers, "web").environment, named(servers, "web").secrets) == ({}, ("Site",))
+    page.list.item(2).setCheckState(CHECKED)
+    assert shown_text(page.findChildren(Sheet)[-1]).endswith("With JIRA_URL=https://a.test, JIRA_TOKEN, ODD")
+
+
+def test_a_variable_is_no_key_once_it_stands_under_variables(page: ToolsPage, servers: ToolServers) -> None:
+    servers.put(ToolServer("jira", ("uvx",), environment={"A": " 1"}, secrets=("JIRA_URL", "TOKEN")))
+    page.list.setCurrentRow(2)
+    click_on(page.edit)
+    sheet = page.findChildren(ToolServerSheet)[-1]
+    assert (sheet.values.toPlainText(), sheet.variables.toPlainText()) == ("JIRA_URL\nTOKEN", "A= 1")
+    sheet.values.setPlainText("TOKEN")
+    sheet.variables.setPlainText("A= 1\nJIRA_URL")
+    click_on(sheet.buttons[-1])
+    assert "JIRA_URL has no value." in sheet.status.text()
+    sheet.variables.setPlainText("A= 1\nJIRA_URL=https://a.test")
+    click_on(sheet.buttons[-1])
+    expected = {"A": " 1", "JIRA_URL": "https://a.test"}
+    assert (named(servers, "jira").environment, named(servers, "jira").secrets) == (expected, ("TOKEN",))
+    assert named(servers, "jira").keys_chosen
 
 
 def test_the_folder_is_chosen_before_it_is_on(page: ToolsPage, servers: ToolServers, tmp_path: Path) -> None:

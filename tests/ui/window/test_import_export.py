@@ -142,7 +142,7 @@ def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, t
     menu.click(how)
     choose_files(menu.window, tmp_path / chosen)
     menu.wait_for_sheet("2 chats imported")
-    assert menu.sheet.text == "5 messages from ChatGPT. 1 chat imported without some parts."
+    assert menu.sheet.text == "5 messages from ChatGPT. Some parts were left out."
     (listed,) = menu.sheet.findChildren(QPlainTextEdit)
     assert listed.toPlainText().startswith("Rivers\nWithout 1 custom instruction")
     assert set(titles(chat)) == {"Bread", "Rivers", "A <b>circle</b>"}

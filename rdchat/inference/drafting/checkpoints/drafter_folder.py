@@ -145,6 +145,8 @@ def _check(layout: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[
     A binding is checked by its hash, and sizes are checked in any case. The match is sure with a binding, for MTP
     layers in the target's own folder, and for the drafter that rdchat suggests; otherwise it says what fits.
     """
+    if not model.hooks.gives_states:
+        raise checkpoint.error(f"{model.info.name} does not provide the hidden states that a drafter reads", OTHER_HINT)
     depth = len(getattr(model.network, "layers", ()))
     needs = layout.config(checkpoint, depth)
     config = checkpoint.config

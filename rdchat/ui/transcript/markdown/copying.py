@@ -56,8 +56,19 @@ _SPECIAL = re.compile(r"[\\`*~\]<&$]|!\Z|:(?=//)|(?<![^\W_])_|_(?![^\W_])")
 # Spaces that Markdown drops, and what it may read as another block at the start of a line.
 _SPACE = re.compile(r"^\s|[^\S\n]$|\n\Z", re.MULTILINE)
 _LINE_START = re.compile(r"^(\d{0,9})([#+\-=>:|.)])|#(?=#*$)", re.MULTILINE)
-# The beginning of a cell that a spreadsheet would take for a formula; a signed number is none.
-_FORMULA = re.compile(r"[=@\t\r]|[+-](?!\s*[\d.,]+\s*%?$)")
+# What `is_formula` returns; the exceptions are in the order of its list. `N` stands for a number, which the possessive
+# `*+` keeps whole.
+_FORMULA = re.compile(
+    r"""
+    (?! [-=+@S][-=+@S\s]*+(?![\w"'(\[{$#\\]|[.,]\d)
+    | [-+S]\s*+[$€£¥]?+\s*+N\Z | [-+S]\d\d?(?::\d\d){1,2}\Z
+    | [+](?=(?:\D*\d){7,15}\D*\Z)[\d\s()./-]+\Z
+    | [-+S]\s*+[$€£¥]?+\s*+(?!.*[|])N(?:\s*+[-+*/^&=<>S]\s*+[-+S]*+N)*+\s*+(?![-+*/^&=<>:!S]|\Z)
+    | [-+S]\s+(?!.*\b[A-Za-z]{1,3}\d)[^\W\d_](?:[^(|\[{&=<>^*"$#!:]|[!:](?![\w'(]))*+\Z
+    )[-=+@S\t\r]
+    """.replace("S", "\uff0b\uff0d\uff1d\uff20").replace("N", r"(?:\d[\d.,]*+|[.,]\d++)(?:[eE][+-]?\d++)?+\s*+%*+"),
+    re.VERBOSE | re.DOTALL,
+)
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:
@@ -218,11 +229,27 @@ def _table(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
 
 
 def csv_of(table: Block) -> bytes:
-    """Return a table as CSV in UTF-8, with the mark that Excel needs. No cell can become a formula of a spreadsheet."""
+    """Return a table as CSV in UTF-8, with the mark that Excel needs. A formula gets an apostrophe."""
     text = io.StringIO()
     rows = ([_cell(cell, None) for cell in row] for row in table.rows)
-    csv.writer(text).writerows([f"'{cell}" if _FORMULA.match(cell) else cell for cell in row] for row in rows)
+    csv.writer(text).writerows([f"'{cell}" if is_formula(cell) else cell for cell in row] for row in rows)
     return text.getvalue().encode("utf-8-sig")
+
+
+def is_formula(cell: str) -> bool:
+    """Return whether a spreadsheet would take a cell of a CSV file for a formula.
+
+    OWASP's rule for CSV marks each cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return, in full width
+    too. Excel reads a cell that begins with a sign as a formula if it can be one, else as text. So of OWASP's cells
+    these stay as they are, since they are no formulas by their syntax, or compute nothing from cells or programs:
+
+    - signs without an operand behind them: `-`, `+/- 5`, `-> next`;
+    - a number, an amount or a time: `-5`, `-$1,000`, `+02:00`;
+    - `+` and 7 to 15 digits in groups, as telephone numbers are written, although Excel may subtract the groups;
+    - numbers and then a word, a unit or another number without an operator: `-5 °C`, `-10 to -5`, `+49 170 1234567`;
+    - an item of a list: a sign, a blank, and words without references to cells and without signs of calls.
+    """
+    return _FORMULA.match(cell) is not None
 
 
 def _cell(runs: Cell, parser: MarkdownParser | None) -> str:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, strategies as st
 from PySide6.QtCore import QPoint
 from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QTextCursor
 from PySide6.QtWidgets import QFileDialog, QMenu
@@ -20,6 +21,7 @@ from rdchat.ui.transcript.markdown.copying import (
     blocks_of,
     csv_of,
     forms_of,
+    is_formula,
     put_on_clipboard,
 )
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
@@ -337,13 +339,75 @@ def rows(content: bytes) -> list[list[str]]:
     [
         ("**bee**, yellow", "bee, yellow"),
         ('"1"', '"1"'),
-        *[(cell, f"'{cell}") for cell in ("=1+1", "@SUM(A1)", "+cmd", "-2+3", "-A1")],
+        *[(cell, f"'{cell}") for cell in ("=1+1", "@SUM(A1)", "+cmd", "-2+3", "-A1", "-2+cmd\\|x")],
         *[(cell, cell) for cell in ("-5", "+1.5", "-3 %", "- 1,000", "a=b")],
+        *[(cell, cell) for cell in ("-", "+49 170 1234567", "-5 °C", "+20 Mbit/s", "-10 to -5")],
     ],
 )
 def test_a_cell_is_its_value_and_never_becomes_a_formula(cell: str, value: str) -> None:
     (table,) = blocks_of(f"| {cell} |\n|---|\n", MarkdownParser())
-    assert rows(csv_of(table)) == [[value]]
+    assert rows(csv_of(table)) == [[value.replace("\\|", "|")]]
+
+
+def joined(*parts: st.SearchStrategy[str] | str) -> st.SearchStrategy[str]:
+    return st.tuples(*(st.just(part) if isinstance(part, str) else part for part in parts)).map("".join)
+
+
+SIGNS = st.sampled_from("+-")
+BLANK = st.sampled_from(["", " "])
+NUMBERS = st.from_regex(r"\A(0|[1-9][0-9]{0,2}(,[0-9]{3}){0,2})(\.[0-9]{1,3})?\Z") | st.sampled_from([".5", "1.5e-3"])
+UNITS = st.sampled_from(["°C", "°", "Mbit/s", "kg", "€", "V", "dB", "kWh (net)", "% of all", "x", "±2", "–"])
+WORDS = st.lists(st.from_regex(r"\A[a-zäöüß]{1,9}[.,;!?…]?\Z"), min_size=1, max_size=4).map(" ".join)
+PLAIN = st.one_of(
+    st.text("+-=@/*>.:… –", min_size=1, max_size=4).map(str.strip).filter(lambda cell: not cell.startswith(("*", ">"))),
+    joined(SIGNS, BLANK, st.sampled_from(["", "$", "€"]), NUMBERS, BLANK, st.sampled_from(["", "%"])),
+    joined(SIGNS, BLANK, NUMBERS, BLANK, UNITS, st.one_of(st.just(""), joined(" ", WORDS))),
+    joined(SIGNS, NUMBERS, st.sampled_from([" to ", " bis ", "–", " … ", " °C / "]), SIGNS, NUMBERS, UNITS),
+    joined(SIGNS, NUMBERS, st.sampled_from("-/"), NUMBERS, " ", UNITS),
+    joined("+", st.from_regex(r"\A[1-9][0-9]{0,2}([ ./-]?(\(0\))?[ ./-]?[0-9]{2,3}){3}\Z")),
+    st.from_regex(r"\A[+-][0-9]{1,2}:[0-9]{2}\Z"),
+    joined(SIGNS, " ", WORDS),
+    WORDS,
+)
+CALLS = ["SUM(A1:A9)", 'HYPERLINK("https://a.test?"&A1)', "cmd|' /C calc'!A0", "'[a.xls]b'!A1", '"a"', "(1)"]
+CELLS = st.from_regex(r"\A\$?[A-Z]{1,2}\$?[1-9][0-9]?(:[A-Z]{1,2}[1-9])?\Z") | st.sampled_from(CALLS)
+OPERANDS = NUMBERS | CELLS
+SUMS = st.lists(
+    joined(BLANK, st.sampled_from("+-*/^&<>="), BLANK, st.sampled_from(["", "+", "-"]), OPERANDS), max_size=3
+)
+FORMULAS = st.one_of(
+    joined(st.sampled_from("=@"), BLANK, OPERANDS, SUMS.map("".join)),
+    joined(SIGNS, BLANK, CELLS, SUMS.map("".join)),
+    joined("-", BLANK, NUMBERS, SUMS.filter(bool).map("".join)),
+    # Digits with other signs may be a telephone number.
+    joined("+", NUMBERS, BLANK, st.sampled_from("+*^&<>="), OPERANDS, SUMS.map("".join)),
+    joined(st.sampled_from("\t\r"), WORDS),
+)
+
+
+@given(PLAIN)
+@example("->")
+@example("+/- 5 %")
+@example("=> see below")
+@example("+1-800-555-0199")
+@example("-12 V / +12 V")
+@example("+49 (0)170-123 45 67")
+def test_what_no_spreadsheet_takes_for_a_formula_is_saved_as_it_is(cell: str) -> None:
+    assert not is_formula(cell)
+
+
+@given(FORMULAS)
+@example("-2+3+cmd|' /C calc'!A0")
+@example("- 2 + A1")
+@example("- SUM (A1)")
+@example("-1:1 WEBSERVICE(A1)")
+@example("-23+A1")
+@example("=5")
+@example("＝1+1")
+@example("--5")
+@example("-2.5e3+A1")
+def test_what_a_spreadsheet_takes_for_a_formula_is_marked(cell: str) -> None:
+    assert is_formula(cell)
 
 
 def test_each_table_is_named_in_the_menu_and_saved(show: Show, tmp_path: Path) -> None:
