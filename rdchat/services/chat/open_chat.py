@@ -288,10 +288,12 @@ class OpenChat(QObject):
             self._forget_unchanged_edits()
 
     def forget_all(self) -> None:
-        """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
+        """Forget all chats after the store was replaced, but keep what waited and the typed text for a new chat."""
         self.discard()
-        self.unsent.begin_anew(self.typed)
+        files = self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
+        self.files.restore_files(files)
+        self.unsent.store()
         for message_id in tuple(self.edits):
             self.end_edit(message_id)
         self.conversation = NEW_CHAT
