@@ -61,9 +61,8 @@ def wait_for_a_summary(window: Window, engine: ScriptedEngine) -> None:
     window.load("/models/short")
     window.settings.change_values(long_chats=LongChats.COMPACT)
     for number in range(3):
-        before = len(window.chat.path)
         window.send(f"{number} {LONG}")
-        window.wait_until(lambda before=before: len(window.chat.path) > before + 1 and not window.writing)
+        window.wait_until(lambda: len(window.chat.path) == 2 * number + 2 and not window.writing)  # noqa: B023
         window.wait_until_idle()
         window.counted()
     engine.gate.shut()
