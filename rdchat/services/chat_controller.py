@@ -387,9 +387,8 @@ class ChatController(QObject):
 
     def _delete(self, chat: Conversation, message_id: int) -> DeletedMessage:
         """Delete a message and those after it; the chat's caches hold them, so they are removed too."""
-        deleted = self._trash_of(message_id).delete(message_id)
         self.disk_caches.remove_chat(chat)
-        return deleted
+        return self._trash_of(message_id).delete(message_id)
 
     def _trash_of(self, any_id: int | None) -> MessageTrash:
         """Return the Trash of the store that has a chat or a message; temporary chats have a store of their own."""

@@ -164,6 +164,7 @@ class Transfers:
                 raise
 
         self._controller.traces.settle()
+        self._controller.chat.unsent.hold_text(self._controller.chat.id)
         self._prepared = False
         self._store.replace(replace)
         self._controller.settings.read_again()

@@ -225,7 +225,7 @@ def test_the_projects_caches_stay_when_a_chat_of_it_is_deleted(window: Window, e
     system, question = engine.last_request.messages
     assert engine.last_request.shared == (
         system,
-        replace(question, content='<file name="a.txt">\nText of a.txt\n</file>'),
+        replace(question, content='<file name="a.txt">\nText of a.txt\n</file>\n\n(Files of this project: a.txt)'),
     )
 
 

@@ -80,7 +80,6 @@ class NoteControl(QObject):
         with self._storage.writing():
             self._organiser.change_note(note.id, text)
             self._organiser.erase()
-            self._replies.caches.tidy(keeps_chats=False)
             self.changed.emit()
 
     # What is proposed

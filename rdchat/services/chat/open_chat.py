@@ -288,10 +288,12 @@ class OpenChat(QObject):
             self._forget_unchanged_edits()
 
     def forget_all(self) -> None:
-        """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
+        """Forget all chats after the store was replaced, but keep what waited and the typed text for a new chat."""
         self.discard()
-        self.unsent.begin_anew(self.typed)
+        files = self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
+        self.files.restore_files(files)
+        self.unsent.store()
         for message_id in tuple(self.edits):
             self.end_edit(message_id)
         self.conversation = NEW_CHAT
@@ -387,17 +389,21 @@ class OpenChat(QObject):
 
     def _store_options(self, conversation: Conversation) -> None:
         with self._storage.writing() if conversation.id else nullcontext():
+            # The prompt that goes is in the chat's caches.
+            if self.conversation.system_prompt not in {None, conversation.system_prompt}:
+                self.replies.caches.remove_chat(self.conversation)
             self.conversation = self._store.set_chat_options(conversation) if conversation.id else conversation
             self.options_changed.emit()
 
     def set_cut(self, message_id: int, cut: ContextCut | None) -> None:
         """Set the cut at a message; None removes it. `ContextCut` says what becomes of the messages up to it."""
         with self._storage.writing():
+            message = self.path.find_message(message_id)
+            # The summary that goes is in the chat's caches.
+            if message is not None and message.context_cut is not None:
+                self.replies.caches.remove_chat(self.conversation)
             self._store.set_context_cut(message_id, cut)
-            if (message := self.path.find_message(message_id)) is not None:
-                # The summary that goes is in the chat's caches.
-                if message.context_cut is not None:
-                    self.replies.caches.remove_chat(self.conversation)
+            if message is not None:
                 self.path.update_message(replace(message, context_cut=cut))
         self.path_changed.emit()
 
@@ -562,7 +568,12 @@ class OpenChat(QObject):
         return reply_seed(own_seed if own_seed is not None else fresh_seed(), messages, earlier_replies)
 
     def reopen_reply(self) -> Message:
-        """Reopen the reply that ends the path, to continue it; options for it alone still hold."""
+        """Reopen the reply that ends the path, to continue it; options for it alone still hold.
+
+        A cut there is removed: its summary would not have the new text.
+        """
+        if self.path[-1].context_cut is not None:
+            self.set_cut(self.path[-1].id, None)
         before = self.path[-1].made_with
         made_with = before if before is not None and before.once else MadeWith(self.conversation.sampling)
         reply = self._store.reopen_message(self.path.ids[-1], made_with)

@@ -410,7 +410,7 @@ class Replies(QObject):
                 continue_last=continues,
                 shape=values.answer_shape,
                 earlier=earlier,
-                keep=self.caches.folder(conversation, order.project_folder(conversation)),
+                keep=self.caches.folder(conversation, order.project_folder(conversation), complete.notes),
                 shared=complete.beginning if shares else (),
                 **options,
             )
