@@ -274,7 +274,7 @@ def test_a_new_chat_takes_the_files_of_the_unanswered_question(
     assert window.chat.typed == "How much?"
     window.wait_until(lambda: all(file.count for file in files.files))
     window.ask("How much?")
-    assert engine.last_contents[-1] == '<file name="prices.csv">\napples,3\n</file>\n\nHow much?'
+    assert engine.last_contents[-1].endswith('All of it.\n\n<file name="prices.csv">\napples,3\n</file>\n\nHow much?')
 
 
 def test_a_text_longer_than_the_context_is_summarised_in_pieces() -> None:
