@@ -312,11 +312,13 @@ class DocxParts:
             self.has_changes = True
             if name == "del" and (text := _plain(each, "delText")):
                 parent[index] = _run(namespace, f"~~{text}~~")
-            # Moved text is shown where it went, so it is emptied here. For a `del` in a row's properties, `trPr`,
-            # mammoth would drop the row: as an `ins` it stays.
+            # Moved text is shown where it went, so it is emptied here; the end of a moved paragraph (`rPr`) becomes
+            # that of a deleted one. For a `del` in a row's properties, `trPr`, mammoth would drop the row: as an `ins`
+            # it stays.
             elif name == "moveFrom" or _name(parent) == "trPr":
                 each.clear()
-                each.tag = f"{namespace}ins"
+                kind = "del" if _name(parent) == "rPr" else "ins"
+                each.tag = f"{namespace}{kind}"
         elif name == "dstrike":
             each.tag = f"{namespace}strike"
         elif name in _BREAKS:
@@ -324,14 +326,24 @@ class DocxParts:
             each.attrib.clear()
 
     def _mark_texts(self, root: Element, namespace: str) -> None:
-        """Mark each piece of text, rename the elements around it, and insert the numbers of list items."""
+        """Mark each piece of text, rename the elements around it, and insert the numbers of list items.
+
+        A paragraph whose end is deleted is no item: Word counts as if it were gone, and mammoth puts its content before
+        that of the next one.
+        """
         parents = {child: parent for parent in root.iter() for child in parent}
         renamed = {root}
+        # The first of the paragraphs that become one, by what they are in.
+        firsts: dict[Element, Element] = {}
         # The keys are in the document's order, so list items are counted in it.
         for each in list(parents):
-            if _name(each) == "p" and (label := self.numbers.next_label(each)) is not None:
-                # The properties of a paragraph stay first in it: the label comes at index 1 where it has any, else 0.
-                each.insert(each.find("{*}pPr") is not None, _run(namespace, f"\ufdd2{label}\ufdd3"))
+            if _name(each) == "p":
+                first = firsts.pop(parents[each], each)
+                if each.find("{*}pPr/{*}rPr/{*}del") is not None:
+                    firsts[parents[each]] = first
+                elif (label := self.numbers.next_label(each)) is not None:
+                    # The properties of a paragraph stay first in it: the label comes at index 1 behind any, else 0.
+                    first.insert(first.find("{*}pPr") is not None, _run(namespace, f"\ufdd2{label}\ufdd3"))
             elif _name(each) == "t":
                 text = each.text or ""
                 each.text = f"\ufdd0{len(self.pieces)}\ufdd1{text}"

@@ -317,3 +317,22 @@ def test_numbers_in_a_cell_of_a_table_stay() -> None:
     more = {"word/numbering.xml": f"<w:numbering {W}>{numbering}{List().xml(1, 0)}</w:numbering>".encode()}
     text, _ = docx_text(docx(f"<w:tbl><w:tr><w:tc>{item * 2}</w:tc></w:tr></w:tbl>", more=more), "a.docx")
     assert text.splitlines()[0] == "| § I. word § II. word |"
+
+
+@pytest.mark.parametrize("name", ["del", "moveFrom"])
+def test_an_item_whose_end_is_deleted_or_moved_is_not_counted(name: str) -> None:
+    """A redlined contract: Word numbers the clauses as if the changes were accepted."""
+
+    def item(run: str, end: str = "") -> str:
+        return f'<w:p><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr><w:rPr>{end}</w:rPr></w:pPr>{run}</w:p>'
+
+    def word(text: str) -> str:
+        return item(f"<w:r><w:t>{text}</w:t></w:r>")
+
+    kind = "delText" if name == "del" else "t"
+    gone = item(f'<w:{name} w:id="7"><w:r><w:{kind}>gone</w:{kind}></w:r></w:{name}>', f'<w:{name} w:id="8"/>')
+    struck = "~~gone~~" if name == "del" else ""
+    numbering = f'<w:abstractNum w:abstractNumId="0">{Level("decimal", "%1.").xml(0)}</w:abstractNum>'
+    more = {"word/numbering.xml": f"<w:numbering {W}>{numbering}{List().xml(1, 0)}</w:numbering>".encode()}
+    text, _ = docx_text(docx(word("one") + gone * 2 + word("two") + word("three"), more=more), "a.docx")
+    assert text == f"1. one\n2. {struck * 2}two\n3. three"
