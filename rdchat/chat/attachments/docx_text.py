@@ -48,6 +48,8 @@ _BREAKS = {"br": "br", "cr": "br", "ptab": "tab"}
 # item, which mammoth's HTML has at the beginning of the item.
 _WORD = re.compile("\ufdd0([0-9]+)\ufdd1")
 _ITEM = re.compile("<li>\ufdd2([^\ufdd3]*)\ufdd3")
+# Values of an attribute that is a switch; one without a value is on.
+_OFF = ("0", "false", "off")
 # The place of a count in the pattern of a level of a list.
 _COUNT = re.compile("%([1-9])")
 # TeX of the signs of sums, and of the accents above a letter.
@@ -140,11 +142,13 @@ class ListNumbers:
         """Return the label after the pattern of a level: `%1.%2` has the counts at the first and the second depth.
 
         Each count has the form of its own level, or digits in a legal label (`isLgl`). A level without numbers shows
-        none; what Word does with the text around it is not sure.
+        none; what Word does with the text around it is not sure. A hidden label (`vanish`) is empty.
         """
         level = numbered.levels[depth]
+        if value_of(level, "rPr/{*}vanish", "0") not in _OFF:
+            return ""
         pattern = value_of(level, "lvlText")
-        is_legal = value_of(level, "isLgl", "0") not in ("0", "false", "off")
+        is_legal = value_of(level, "isLgl", "0") not in _OFF
 
         def written_count(match: re.Match[str]) -> str:
             place = int(match[1]) - 1
