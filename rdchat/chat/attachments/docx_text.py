@@ -44,6 +44,11 @@ _UNSEEN_ROOTS = {"glossaryDocument", "drawing"}
 # Elements that keep their names, because mammoth needs them.
 _STRUCTURE = _TEXT_ROOTS | _NOTES | {"body", "p", "r", "t", "tbl", "tr", "tc", "hyperlink", "sdt", "sdtContent"}
 _BREAKS = {"br": "br", "cr": "br", "ptab": "tab"}
+# What mammoth makes of styles that it does not know by itself; HTML has six headings, and Word has nine.
+_STYLES = """comment-reference => sup
+p[style-name='Heading 7'] => h6:fresh
+p[style-name='Heading 8'] => h6:fresh
+p[style-name='Heading 9'] => h6:fresh"""
 # Marks made of characters that XML cannot contain: around the index of a piece of text, and around the label of a list
 # item, which mammoth's HTML has at the beginning of the item.
 _WORD = re.compile("\ufdd0([0-9]+)\ufdd1")
@@ -386,9 +391,7 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = [each for each in archive.namelist() if each.startswith("word/")]
             prepared, parts = _prepared(archive, name)
-        result = mammoth.convert_to_html(
-            io.BytesIO(prepared), convert_image=lambda _image: [], style_map="comment-reference => sup"
-        )
+        result = mammoth.convert_to_html(io.BytesIO(prepared), convert_image=lambda _image: [], style_map=_STYLES)
     except (FileRefusedError, MemoryError):
         raise
     # Anything can be wrong in a foreign file.
