@@ -45,6 +45,7 @@ coverage: setup ## Run the same tests, and list the lines that none of them runs
 	@$(PYTEST) -m 'not slow' --cov --cov-report=term $(ARGS)
 
 test-slow: setup ## Run the long tests: real models, whole trainings, kills, whole grids
+	@bash scripts/system-packages.sh fonts-noto-core fonts-liberation || echo "Tests with other fonts may be skipped." >&2
 	@$(PYTEST) -m slow $(ARGS)
 
 quick: setup ## Run the fast, exact tests in under a minute: no real model, no window

@@ -23,6 +23,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from rdchat import host, machine, paths
 from rdchat.services.app.event_loop import collect_if_due
+from tests.fonts import PACKAGES, chosen_font, take_font
 from tests.hub.surroundings import hub, this_machine_only
 from tests.kernels import prepared_marker, temporary_folder
 from tests.project.scripts import parsed
@@ -33,6 +34,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # The person's own keychain is left alone, here and in processes that are begun. Without this line keyring would choose
 # among all its backends, those of our tests too.
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
+_has_font = take_font(chosen_font())
 os.environ["TMPDIR"] = str(temporary_folder())  # else MLX would compile anew for each test's own cache folder
 # Each run tries the same examples, however slow the machine is.
 settings.register_profile("rdchat", derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
@@ -62,6 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
     Cycles are collected between tests, as the app does it: the engine threads of some tests must not collect the
     widgets of others.
     """
+    if "FONT" in os.environ and not _has_font:
+        where = f"; on Debian it is in {PACKAGES[chosen_font()]}" if chosen_font() in PACKAGES else ""
+        raise pytest.UsageError(f"{chosen_font()} is not installed, or fontconfig does not choose fonts here{where}")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()
     # PySide reads the source of each imported module, to see whether it may want names in snake case; none does.

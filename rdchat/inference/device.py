@@ -47,6 +47,9 @@ _STOPPED = re.compile("CallbackError(ImpactingInteractivity|Timeout|Hang|Submiss
 # The beginnings of MLX's errors about Metal or the ring of ranks; those of `[metal_kernel]` are a model's own.
 _DEVICE = re.compile(r"\[(metal(::\w+)?|Event::Event|ring)\]", re.IGNORECASE)
 _TRY_AGAIN = "Try again. If it fails again, reload the model."
+# MLX has some functions, such as a mixture of experts, for a CPU in one precision only.
+_ONE_PRECISION = "only supports float32"
+_IN_FLOAT32 = "Load the model with the precision float32: on a CPU, MLX cannot compute it in another one."
 _TRY_LATER = "Try again. If it fails again, quit rdchat and open it again."
 _HINT = "Close other apps, start a new chat, or choose a smaller model or precision."
 
@@ -300,7 +303,8 @@ def device_errors(during: str) -> Iterator[None]:
         if match := _STOPPED.search(str(error)):
             message = f"The system stopped the GPU's work {during} ({match[1]})."
             raise DeviceStoppedError(message, _TRY_LATER) from error
-        raise DeviceError(f"The device failed {during}: {one_line(error)[:200]}", _TRY_AGAIN) from error
+        hint = _IN_FLOAT32 if _ONE_PRECISION in str(error) else _TRY_AGAIN
+        raise DeviceError(f"The device failed {during}: {one_line(error)[:200]}", hint) from error
 
 
 def _let_go(error: BaseException) -> None:

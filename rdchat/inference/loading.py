@@ -197,6 +197,7 @@ def load_model(
         warning=" ".join(filter(None, [warning, differences])),
         may_differ=bool(differences),
         thinking=prompts.thinking,
+        thinking_default=prompts.thinking_default,
         sampling=generation.sampling,
         tool_markers=prompts.tool_markers,
         trained_for_tools=prompts.trained_for_tools,

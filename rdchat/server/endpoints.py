@@ -205,6 +205,7 @@ def _model(name: str, changed: float, loaded: ModelInfo | None) -> dict[str, Any
         fields |= {
             "context_length": loaded.context_length,
             "thinking": list(loaded.thinking),
+            "thinking_default": loaded.thinking_default,
             # What it sees, as OpenRouter names it, then as Mistral, LM Studio and Anthropic do.
             "architecture": {"input_modalities": inputs, "output_modalities": ["text"]},
             "capabilities": {"vision": loaded.sees, "image_input": {"supported": loaded.sees}},

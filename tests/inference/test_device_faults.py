@@ -16,7 +16,7 @@ from mlx_lm.models import llama
 import rdchat.inference.drafters as drafters
 from rdchat.errors import DeviceError, DeviceStoppedError, ModelError, OutOfMemoryError
 from rdchat.inference.api import DraftKind, DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
-from rdchat.inference.device import is_device_error
+from rdchat.inference.device import device_errors, is_device_error
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data_maker import check_batched_decoding
@@ -27,6 +27,7 @@ from tests.inference.drafting.draft_pairs import shared_near
 from tests.inference.drafting.heads.block_drafters import XPRESS, written_block
 from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
 from tests.inference.fakes import ALPHABET, ask, positions, reply_end, shared_llama, tiny_llama
+from tests.inference.families import TREES, network_of
 from tests.inference.metal_words import FAILED, WORDS
 from tests.inference.plain_replies import plain
 
@@ -325,3 +326,11 @@ def test_a_capability_check_that_fails_is_made_again(late: bool) -> None:
             session.warm_up()
             assert session.model.capability.kind is DraftKind.TREE
     assert failures > 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_experts_that_a_cpu_computes_in_float32_alone_say_so(dtype: str) -> None:
+    """The hint was to try again."""
+    with mx.stream(mx.cpu), pytest.raises(DeviceError) as raised, device_errors("for this reply"):
+        mx.eval(network_of("qwen3_moe", TREES["qwen3_moe"][1], dtype)(mx.array([[1, 2]])))
+    assert "precision float32" in raised.value.hint

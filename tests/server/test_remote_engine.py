@@ -103,11 +103,12 @@ def test_a_reply_comes_as_the_server_writes_it(engine: Engine, gate: ScriptedGat
 
 
 def test_a_model_says_where_it_runs_and_what_its_server_says_of_it(make_server: MakeServer, gate: ScriptedGate) -> None:
-    gate.model = replace(MODEL, thinking=(ThinkingChoice.OFF, ThinkingChoice.ON))
+    gate.model = replace(MODEL, thinking=(ThinkingChoice.OFF, ThinkingChoice.ON), thinking_default=ThinkingChoice.OFF)
     server = make_server(may_load_models=True)
     own, other = list_models(RemoteServer("studio", server.address), KEY)
     assert (own.name, own.context_length, own.thinking) == (MODEL.name, 2048, (ThinkingChoice.OFF, ThinkingChoice.ON))
     assert (other.name, other.context_length, len(other.thinking)) == ("other/model", UNKNOWN_LENGTH, 5)
+    assert (own.thinking_default, other.thinking_default) == (ThinkingChoice.OFF, None)
     assert all(each.is_rdchat for each in (own, other))
     engine = ChosenEngine(lambda: [RemoteServer("studio", server.address)])
     info = engine.load("remote:studio/tiny/model", Dtype.AUTO, lambda _: None)

@@ -135,6 +135,7 @@ class ScriptedEngine:
     warning: str = ""
     may_differ: bool = False
     thinking: tuple[ThinkingChoice, ...] = ()
+    thinking_default: ThinkingChoice | None = None
     token_markers: frozenset[str] = frozenset()
     context_length: int = MODEL.context_length
     parameters: int = MODEL.parameters
@@ -173,6 +174,7 @@ class ScriptedEngine:
             warning=self.warning,
             may_differ=self.may_differ,
             thinking=self.thinking,
+            thinking_default=self.thinking_default,
             token_markers=self.token_markers,
             context_length=self.context_length,
             parameters=self.parameters,

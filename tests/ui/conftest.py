@@ -1,5 +1,6 @@
 """A real controller over a real store, with the scripted engine in place of a model."""
 
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt, QUrl
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtGui import QDesktopServices, QStyleHints
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -98,6 +99,13 @@ class Chat:
 def careful_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let much time pass before each press, so that every question was read."""
     monkeypatch.setattr(ConsentPause, "clock", count(step=1000).__next__)
+
+
+@pytest.fixture(autouse=True)
+def appearance_of_the_desktop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a dark desktop where SCHEME is dark: the offscreen platform has none."""
+    if os.environ.get("SCHEME") == "dark":
+        monkeypatch.setattr(QStyleHints, "colorScheme", lambda _hints: Qt.ColorScheme.Dark)
 
 
 @pytest.fixture

@@ -4,23 +4,49 @@ import time
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QWheelEvent
+from PySide6.QtCore import QCoreApplication, QEvent, QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import (
+    QAction,
+    QCloseEvent,
+    QDragEnterEvent,
+    QDropEvent,
+    QImage,
+    QKeyEvent,
+    QKeySequence,
+    QWheelEvent,
+)
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QMessageBox, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QFileDialog, QMenu, QMessageBox, QWidget
 
 HOW = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 PLACE = QPointF(300, 300)
 
 
 def click_on(widget: QWidget, at: QPoint | None = None) -> None:
-    """Click on the middle of a widget, or on another point of it."""
+    """Click on the middle of a widget, or on another point of it, once it stands where it is painted next."""
+    for _ in range(5):  # what is laid out may have more laid out
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
     QTest.mouseClick(widget, Qt.MouseButton.LeftButton, pos=at or QPoint())
 
 
 def press_key(widget: QWidget, keys: str | QKeySequence.StandardKey) -> None:
     """Press keys, named as in menus: `Return`, `Ctrl+Shift+C`."""
     QTest.keySequence(widget, QKeySequence(keys))
+
+
+def type_number(field: QAbstractSpinBox, number: str) -> None:
+    """Type a number in place of a field's, with the decimal point of its locale."""
+    field.selectAll()
+    for sign in number.replace(".", field.locale().decimalPoint()):
+        QApplication.sendEvent(field, QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_unknown, HOW[2], sign))
+
+
+def picture_of(widget: QWidget) -> QImage:
+    """Return what a widget shows, with one pixel for each of its size on every screen."""
+    image = QImage(widget.size(), QImage.Format.Format_ARGB32_Premultiplied)
+    image.fill(Qt.GlobalColor.transparent)
+    widget.render(image)
+    return image
 
 
 def shown_child[W: QWidget](parent: QWidget, kind: type[W]) -> W:

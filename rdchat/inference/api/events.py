@@ -59,6 +59,7 @@ class ModelInfo:
         warning: Sentences if memory is tight, or replies can differ from those of the original; else empty.
         may_differ: Whether the warning says that replies can differ.
         thinking: Choices of thinking; empty where the chat template has no switch.
+        thinking_default: The one of them that applies where nothing is chosen; None where it is unknown.
         tool_markers: Texts that begin and end a tool call in a reply; the second is empty where a call lasts to the
             reply's end. A base model has none.
         trained_for_tools: Whether the chat template has a place for tools, and the markers are its own. Otherwise tools
@@ -85,6 +86,7 @@ class ModelInfo:
     warning: str = ""
     may_differ: bool = False
     thinking: tuple[ThinkingChoice, ...] = ()
+    thinking_default: ThinkingChoice | None = None
     sampling: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
     tool_markers: tuple[str, str] | None = None
     trained_for_tools: bool = False

@@ -92,6 +92,7 @@ class PartsReader:
         before_control: Sequence[int] = (),
     ) -> None:
         self._plain = plain or (shaped and not begun)
+        self._shaped = shaped
         self._call_marks = () if shaped else call_marks
         self._heads = tuple(mark for mark in self._call_marks if mark.startswith("{"))
         self._call = re.compile(
@@ -220,7 +221,7 @@ class PartsReader:
         They are text of the answer where it goes on behind a later marker, and at the very beginning of the reply.
         """
         end = max(part.start, self._given)
-        if part.is_thought or (part.start > 0 and not self._has_answer):
+        if part.is_thought or (part.start > 0 and not self._has_answer and not self._shaped):
             body = text[end : part.end]
             end += len(body) - len(body.lstrip())
         return end
@@ -265,7 +266,8 @@ class PartsReader:
         control = tuple(sorted(self._offsets))
         last = self._settled.parts()[-1]
         parts = (ReplyPart(0, len(self._text)),) if self._plain else self._settled.parts(ended)
-        return Thoughts(self._text, parts, control, not self._plain and ended and last.is_thought)
+        unclosed = not self._plain and ended and last.is_thought
+        return Thoughts(self._text, parts, control, unclosed, self._shaped)
 
     def own(self, thoughts: Thoughts) -> Thoughts:
         """Return the reply alone, of what `finish_reply` returned."""

@@ -67,6 +67,8 @@ _TO_TOOL = re.compile(
 _RECIPIENT = re.compile(r"(?:<\|start\|>assistant\s*)?\bto=(\w+)<\|message\|>\Z")
 _BLANK = re.compile(r"\s*+")
 _LINE_END = re.compile(r"[ \t]*\n?")
+# Between a thought and an answer with a shape; see `after_thought`.
+_SHAPED_START = re.compile(r"\n{0,2}")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_IN_LINES = re.compile(rf"^{_FENCE.pattern}", re.MULTILINE)
 _PAIR_CLOSINGS = {closing for _, closing in PAIRS}
@@ -121,12 +123,14 @@ class Thoughts:
         parts: Its parts in order. The last one is that in which the text ends; it may be empty.
         control: Offsets of control tokens in it, where they are known; see `ChatMessage.own_control`.
         unclosed: Whether the model ended inside a thought, so that the answer is a thought.
+        shaped: Whether the answer has a shape, so that all its blanks count.
     """
 
     text: str
     parts: tuple[ReplyPart, ...]
     control: tuple[int, ...] = ()
     unclosed: bool = False
+    shaped: bool = False
 
     @property
     def thought(self) -> str:
@@ -142,7 +146,7 @@ class Thoughts:
         """
         text = "".join(self.text[start:end] for start, end in self.spans)
         first = next((begins for begins, end in self.spans if self.text[begins:end].strip()), 0)
-        return text.lstrip() if first else text
+        return text.lstrip() if first and not self.shaped else text
 
     @property
     def open(self) -> bool:
@@ -165,7 +169,7 @@ class Thoughts:
             parts += [ReplyPart(start + moved, end + moved, inside) for start, end, inside in clipped if start <= end]
             control += [offset + moved for offset in self.control if first <= offset < last]
             text += self.text[first:last]
-        return Thoughts(text, tuple(parts), tuple(control), self.unclosed)
+        return Thoughts(text, tuple(parts), tuple(control), self.unclosed, self.shaped)
 
 
 NOTHING_TOLD = Thoughts("", ())
@@ -466,7 +470,7 @@ class Parting:
             return
         self._read_fences(start)
         self._end_part(start)
-        line_end = _LINE_END.match(self._text, end)
+        line_end = (_SHAPED_START if self._shaped else _LINE_END).match(self._text, end)
         self._last_end = line_end.end() if line_end else end
         self._seen = True
         self._inside = to_thought

@@ -16,6 +16,8 @@ from typing import Any
 from rdchat.inference.api import ToolCall
 from rdchat.inference.calls.offered import NUMBER, OfferedTools, object_text
 
+Reader = Callable[[str, OfferedTools], list[ToolCall]]
+"""Returns the calls of a text between two marks, which has nothing else; raises anything otherwise."""
 _BLANK = re.compile(r"\s*")
 # What stands before a call's arguments: `[TOOL_CALLS]add[CALL_ID]a1[ARGS]` of Mistral, where only the name must be
 # there, and nothing before a list; `<|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>` of Kimi K2; and, of
@@ -462,3 +464,14 @@ def kimi_k3_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
         return _KIMI_CALL(text, tools)
     members(call[2])
     return [tools.make_call(call[1], call[2])]
+
+
+CHANNELS = "channels"
+"""The form of gpt-oss, of which mlx-lm has no parser."""
+READERS: dict[str, Reader] = {
+    "function_gemma": Gemma("<escape>"), "gemma4": Gemma('<|"|>'), "glm47": GLM, "json_tools": json_calls,
+    "kimi_k2": kimi_k2_calls, "kimi_k3": kimi_k3_calls, "laguna": GLM, "longcat": LONGCAT,
+    "minicpm5": MINICPM, "minimax_m2": MINIMAX, "mistral": mistral_calls, "muse_spark": MUSE,
+    "pythonic": pythonic_calls, "qwen3_coder": QWEN, CHANNELS: channel_calls,
+}  # fmt: skip
+"""Readers by the form of calls, with the name that mlx-lm gives to it."""

@@ -36,6 +36,7 @@ from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.tool_calls import Spans, call_marks, find_tool_calls
+from rdchat.inference.prompts.template_fitting import CHANNEL_MARKERS
 from rdchat.inference.verification import KVCache, LoadedModel
 from rdchat.machine import OtherPrograms
 
@@ -194,13 +195,18 @@ class Reply:
         self._ledger = job.ledger
         self._end_tokens = job.model.end_tokens
         self._room = job.model.info.context_length - len(prompt)
-        # Only a reply that goes on with a text keeps the space with which it may begin; see `Detokenizer`.
-        is_fresh = request.text is None and not request.continue_last
+        # A reply that goes on with a text, or has a shape, keeps the space with which it may begin; see `Detokenizer`.
+        is_fresh = request.text is None and not request.continue_last and request.shape is None
         before = None if is_fresh else prompt[-1]
-        stop = (*request.sampling.stop, *job.model.stop)
+        stop = request.sampling.stop
+        # In a shape, the model's own would end the reply before it is whole.
+        if request.shape is None:
+            stop += job.model.stop
         self._text = Detokenizer(job.model.token_data, stop, before, job.model.prompts.control)
         info = job.model.info
         self._parse = job.model.tokenizer.tool_parser if info.trained_for_tools else parse_tool_call
+        if info.tool_markers == CHANNEL_MARKERS:
+            self._parse = None
         begun = bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)]))
         tools = request.tools
         markers = info.tool_markers

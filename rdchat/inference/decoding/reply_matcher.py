@@ -20,6 +20,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api import NodeSource, Opening, openings
 from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.verification import LoadedModel, PackedTree, PrefixTree
@@ -127,13 +128,16 @@ class ReplyMatcher:
             above = new_index.get(parent)
             if above is None or nodes[above].token in self._ends or not self._allows(nodes[above], token):
                 continue
-            new_index[node] = len(nodes)
             mask = nodes[above].mask
             # Nothing follows an end.
             if token not in self._ends:
-                path = [*self._go_to(tree, path, parent), node]
-                self._rules.take(token)
-                mask = self._next()
+                path = self._go_to(tree, path, parent)
+                below = self._mask_after(token)
+                if below is None:
+                    continue
+                path.append(node)
+                mask = below
+            new_index[node] = len(nodes)
             nodes.append(_Node(token, above, mask, sources[node]))
         self._go_to(tree, path, 0)
         old_count = len(nodes)
@@ -163,15 +167,17 @@ class ReplyMatcher:
             del nodes[1:]
         added = False
         for token in forced:
-            if not self._allows(nodes[above], token):
+            if token in self._ends or not self._allows(nodes[above], token):
                 break
-            self._rules.take(token)
+            mask = self._mask_after(token)
+            if mask is None:
+                break
             taken += 1
             child = next((n for n, node in enumerate(nodes) if node.parent == above and node.token == token), None)
             if child is None:
                 child = len(nodes)
                 added = True
-                nodes.append(_Node(token, above, self._next(), NodeSource.SHAPE))
+                nodes.append(_Node(token, above, mask, NodeSource.SHAPE))
             above = child
         self._rules.back(taken)
         return added
@@ -189,6 +195,15 @@ class ReplyMatcher:
         for below in new_path[shared:]:
             self._rules.take(int(tree.tokens[below]))
         return new_path
+
+    def _mask_after(self, token: int) -> TokenBits | None:
+        """Take a drafted token, and return which may follow; None, and it is not taken, where the rules fail there."""
+        try:
+            self._rules.take(token)
+            return self._next()
+        except ShapeRefusedError:
+            self._rules.back(1)
+            return None
 
     def _next(self) -> TokenBits:
         """Return which tokens may come next, as bits; all bits are set where any token may."""
@@ -284,9 +299,9 @@ class ThoughtLimit:
         return [*self._states[-1].due] or ([] if self._within is None else self._within.forced())
 
     def take(self, token: int) -> None:
+        self._states.append(self._after(self._states[-1], token))
         if self._within is not None:
             self._within.take(token)
-        self._states.append(self._after(self._states[-1], token))
 
     def back(self, count: int) -> None:
         if self._within is not None:

@@ -10,8 +10,11 @@ import numpy as np
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.reply_matcher import TokenBits, marker_parts
-from rdchat.inference.prompts.shape_grammar import after_thought, grammar_of, limits, problem_line
+from rdchat.inference.prompts.shape_grammar import after_thought, grammar_of, limits, problem_line, unforced
 from rdchat.inference.verification import LoadedModel
+
+# Those of ASCII that texts have, and the line end.
+_LETTERS = {bytes([letter]) for letter in (10, *range(32, 127))}
 
 
 class ShapeVocabulary:
@@ -33,19 +36,24 @@ class ShapeVocabulary:
             if token < size:
                 self.tokens[token] = text.encode()
         self._control = {text: token for token, text in control.items() if token < size}
-        self.special_token_ids = sorted({*control, *ends})
+        # An end is no text of a shape, also where it has one, such as two line ends.
+        special = {*control, *ends}
+        self.special_token_ids = sorted(special)
         self.eos_token_id = ends[0]
         self.bos_token_id = None
         # The id of each token's bytes; of several with the same bytes, the lowest.
         self._by_data = {data: token for token, data in reversed(list(enumerate(self.tokens)))
-                         if data and token not in control}  # fmt: skip
+                         if data and token not in special}  # fmt: skip
         self._longest = max(map(len, self._by_data), default=1)
+        # Letters that only an end has: a text that a shape forces may have another spelling than ours, or none.
+        self._lost = _LETTERS & {self.tokens[end] for end in ends if end < known} - self._by_data.keys()
         self._tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(self), n_vocab=size, eos_token=ends)
 
     def __call__(self, text: bytes) -> list[int]:
         """Tokenise by the longest token each time. It may differ from the model's tokenizer, which is foreign code.
 
-        Only tokens that are drafted depend on it.
+        What is drafted depends on it, and masks where a shape forces a text: they allow these tokens only, unless an
+        end has taken a letter. A text that they do not spell is cut short.
         """
         ids = list[int]()
         start = 0
@@ -72,6 +80,7 @@ class ShapeVocabulary:
         grammar = grammar_of(shape)
         marker = marker_parts(closing, self._control)
         grammar = after_thought(grammar, closing, marker) if closing else grammar
+        grammar = unforced(grammar) if self._lost else grammar
         llmatcher = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits())
         rules = ShapeRules(llmatcher, shape.label)
         # What is begun is fed to the matcher: the thought, its marker if it is there, and the answer.
@@ -84,6 +93,7 @@ class ShapeVocabulary:
             raise ShapeRefusedError(
                 f"The beginning of the answer does not fit the {shape.label}.", "Leave it out, or change it."
             )
+        rules.taken += tokens
         return rules
 
 
@@ -93,11 +103,16 @@ class ShapeRules:
     Args:
         matcher: llguidance's matcher, at the beginning of the format.
         label: The shape's name for people.
+
+    Attributes:
+        taken: Tokens so far, those of the text with which the reply was begun included.
     """
 
     def __init__(self, matcher: llguidance.LLMatcher, label: str) -> None:
         self._matcher = matcher
+        self._first = matcher.deep_copy()
         self._label = label
+        self.taken: list[int] = []
         self._check()
 
     def is_free(self, count: int) -> bool:
@@ -115,11 +130,16 @@ class ShapeRules:
         return bits
 
     def take(self, token: int) -> None:
+        self.taken.append(token)
         if not self._matcher.consume_token(token):
             self._check()
 
     def back(self, count: int) -> None:
+        del self.taken[len(self.taken) - count :]
+        # One that failed cannot go back.
         if count and not self._matcher.rollback(count):
+            self._matcher = self._first.deep_copy()
+            self._matcher.consume_tokens(self.taken)
             self._check()
 
     def _check(self) -> None:

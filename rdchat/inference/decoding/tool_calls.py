@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 from rdchat.inference.api import ToolCall
 from rdchat.inference.calls import marked_forms as tagged
 from rdchat.inference.calls.marked_forms import (
-    Gemma,
+    CHANNELS,
+    READERS,
+    Reader,
     after_blanks,
-    channel_calls,
     json_calls,
-    kimi_k2_calls,
     mistral_calls,
     mistral_end,
     objects_end,
-    pythonic_calls,
 )
 from rdchat.inference.calls.offered import OfferedTools, repaired
 
@@ -33,19 +32,9 @@ _LOG = logging.getLogger(__name__)
 Parse = Callable[[str, list[dict[str, Any]]], Any]
 """mlx-lm's parser: makes a call or a list of calls of the text between two markers, or raises anything."""
 
-Reader = Callable[[str, OfferedTools], list[ToolCall]]
-"""Returns the calls of a text between two marks, which has nothing else; raises anything otherwise."""
-
 Spans = tuple[tuple[int, int], ...]
 """Ranges of a text, in order; ends excluded."""
 
-READERS: dict[str, Reader] = {
-    "function_gemma": Gemma("<escape>"), "gemma4": Gemma('<|"|>'), "glm47": tagged.GLM, "json_tools": json_calls,
-    "kimi_k2": kimi_k2_calls, "kimi_k3": tagged.kimi_k3_calls, "laguna": tagged.GLM, "longcat": tagged.LONGCAT,
-    "minicpm5": tagged.MINICPM, "minimax_m2": tagged.MINIMAX, "mistral": mistral_calls, "muse_spark": tagged.MUSE,
-    "pythonic": pythonic_calls, "qwen3_coder": tagged.QWEN,
-}  # fmt: skip
-"""Readers by the names that mlx-lm gives to the forms of calls."""
 # A value may spell the end mark of calls, so that several ends are tried for each block, at most so many.
 _MAX_ENDS = 32
 # Limit of the text that is read in vain, as a multiple of the reply's length.
@@ -278,7 +267,7 @@ def _reader(parse: Parse | None) -> Reader:
     Without a parser it is the reader of channels; for a module that we do not know, one that trusts the parser.
     """
     if parse is None:
-        return channel_calls
+        return READERS[CHANNELS]
 
     def trusting(text: str, offered: OfferedTools) -> list[ToolCall]:
         data = parse(text, offered.tools)

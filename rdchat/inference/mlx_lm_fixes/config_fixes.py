@@ -150,7 +150,7 @@ def filled_config(part: Mapping[str, Any], values: Mapping[str, Any], defaults: 
             settings[name] = filling[name]
         elif name in fixed and name not in settings and defaults.get(name, _REQUIRED) is _REQUIRED:
             settings[name] = fixed[name]
-    return settings | _module_forms(settings)
+    return settings | _module_forms(filling | settings)
 
 
 def _derived_settings(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ _STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")
 _FULL_KEYS = {"deepseek_v2", "minicpm3", "youtu_llm"}
 # Models that see, by model type, and the type under which mlx-lm has their text model.
 _TEXT_MODELS = {"idefics3": "llama", "smolvlm": "llama", "lfm2_vl": "lfm2"}
+# End of the model type of a text part.
+_TEXT_PART = "_text"
 # Tuples, because a foreign value may not be hashable.
 QUANTIZED_BITS = (2, 3, 4, 5, 6, 8)
 QUANTIZED_GROUPS = (16, 32, 64, 128)
@@ -94,10 +96,15 @@ def takes_image_rows(model_type: str) -> bool:
 
 
 def _module_of(model_type: str) -> Path:
-    """Return the path of mlx-lm's module for a model type, whether or not it exists."""
+    """Return the path of mlx-lm's module for a model type, whether or not it exists.
+
+    A text part whose type has none, such as `qwen3_5_text`, runs in that of the whole model.
+    """
     package = _mlx_lm_folder()
     names = _TEXT_MODELS | _model_remapping(package)
-    return package / "models" / f"{names.get(model_type, model_type)}.py"
+    own = package / "models" / f"{names.get(model_type, model_type)}.py"
+    whole = model_type.removesuffix(_TEXT_PART)
+    return own if whole == model_type or own.is_file() else _module_of(whole)
 
 
 def _mlx_lm_folder() -> Path:
@@ -165,14 +172,18 @@ def own_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as mlx-lm reads it.
 
     Of the models in `_TEXT_MODELS` that is the configuration of the text model, with the settings around it that count.
+    A text part that runs in the module of the whole model is that model's `text_config`.
     """
-    if config["model_type"] == "pixtral":
+    model_type = str(config["model_type"])
+    outer = {key: config[key] for key in ("quantization", "tie_word_embeddings") if key in config}
+    if model_type.endswith(_TEXT_PART) and _module_of(model_type).stem != model_type:
+        return {**outer, "model_type": model_type.removesuffix(_TEXT_PART), "text_config": dict(config)}
+    if model_type == "pixtral":
         # mlx-vlm's name of the model with its tower; transformers' class of this name is of the tower alone.
         return {**config, "model_type": "llava"}
-    text_model = _TEXT_MODELS.get(str(config["model_type"]))
+    text_model = _TEXT_MODELS.get(model_type)
     if text_model is None:
         return dict(config)
-    outer = {key: config[key] for key in ("quantization", "tie_word_embeddings") if key in config}
     return {**text_config(config), **outer, "model_type": text_model}
 
 

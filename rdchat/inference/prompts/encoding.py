@@ -16,7 +16,7 @@ them there. A turn is a message as chat templates take it; its part is a text or
 import json
 import re
 from collections import UserDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,6 +37,14 @@ _MAX_GROWTH = 8
 _SMALL_RESULT = 2**22
 # What a template writes that prints a list of parts as it is: a character that no text should have (`_Part`).
 _PRINTED = "\U000ffffe"
+# The roles whose messages are lists of parts, as they are tried in turn.
+_LISTED = (
+    (),
+    ("system", "user", "assistant", "tool"),
+    ("user", "tool"),
+    ("system", "user", "tool"),
+    ("user", "assistant", "tool"),
+)
 
 
 def lacking(prompt: str, turns: Sequence[dict[str, Any]], texts: Sequence[str], mark: str) -> str:
@@ -213,11 +221,11 @@ class PromptTokenizer:
         Most templates take the content of a message as a text; with images it is a list of parts. These forms are tried
         in order, until a prompt has all texts:
         - Without images, the messages as they are.
-        - Messages with images as lists, others as texts; then all messages as lists, as some templates of models that
-          see want them. Each form is rendered twice. With stand-ins for the texts, which no template splits or changes,
-          it shows whether the template has a place for each; if not, the next form is tried. Without them it gives the
-          prompt that the model was trained on; only where that loses a text, the stand-ins' prompt is taken, with their
-          texts put back.
+        - Messages with images as lists, others as texts; then all messages as lists, and those of some roles, as
+          templates of models that see want them. Each form is rendered twice. With stand-ins for the texts, which no
+          template splits or changes, it shows whether the template has a place for each; if not, the next form is
+          tried. Without them it gives the prompt that the model was trained on; only where that loses a text, the
+          stand-ins' prompt is taken, with their texts put back.
 
         Args:
             turns: The messages, each with `role` and `content`, where marks stand for images.
@@ -230,13 +238,16 @@ class PromptTokenizer:
         """
         refusals = list[TemplateRefusedError]()
         if not any(marks.image in turn["content"] for turn in turns):
-            prompt = self.render(turns, variables)
-            if not (role := lacking(prompt, turns, texts, marks.before)):
-                return prompt
-            refusals.append(_refusal(f"it leaves out a message with the role {role}, or a part of it"))
+            try:
+                prompt = self.render(turns, variables)
+                if not (role := lacking(prompt, turns, texts, marks.before)):
+                    return prompt
+                refusals.append(_refusal(f"it leaves out a message with the role {role}, or a part of it"))
+            except TemplateRefusedError as error:
+                refusals.append(error)
         hidden, hidden_texts = _hidden(turns, texts, marks)
-        for only_images in (True, False):
-            in_parts = partial(_in_parts, image=marks.image, only_images=only_images)
+        for roles in _LISTED:
+            in_parts = partial(_in_parts, image=marks.image, roles=roles)
             try:
                 from_hidden = self._render_hidden(in_parts(hidden), variables, hidden_texts, marks)
                 prompt = self.render(in_parts(turns), variables)
@@ -392,13 +403,13 @@ class _Part(UserDict[str, str]):
         return _PRINTED
 
 
-def _in_parts(turns: Turns, image: str, *, only_images: bool) -> Turns:
+def _in_parts(turns: Turns, image: str, roles: Collection[str]) -> Turns:
     """Return messages with their contents as lists of parts: texts and images, in their order.
 
     Args:
         turns: The messages, where `image` stands for images.
         image: See `Marks.image`.
-        only_images: Whether messages without images stay as they are.
+        roles: Messages of other roles stay as they are where they have no images.
     """
     changed = Turns()
     for turn in turns:
@@ -407,7 +418,7 @@ def _in_parts(turns: Turns, image: str, *, only_images: bool) -> Turns:
         parts = [
             _Part(type="image") if piece == image else _Part(type="text", text=piece, content=piece) for piece in pieces
         ]
-        stays = only_images and image not in pieces
+        stays = turn["role"] not in roles and image not in pieces
         changed.append(turn if stays else turn | {"content": parts})
     return changed
 

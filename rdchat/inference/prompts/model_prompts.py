@@ -12,7 +12,9 @@ import rdchat.inference.mlx_lm_fixes  # noqa: F401  before mlx-lm
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +36,8 @@ from rdchat.inference.api import (
     own_markers,
     without_images,
 )
+from rdchat.inference.calls.marked_forms import CHANNELS, READERS, mistral_end
+from rdchat.inference.calls.offered import OfferedTools
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.template_fitting import (
     CALL_MARKERS,
@@ -49,10 +53,12 @@ from rdchat.inference.prompts.template_fitting import (
 from rdchat.inference.prompts.tokenizer_process import (
     MODEL_HINT,
     NO_CODE,
-    TemplateThinking,
+    SAMPLE_CALL,
+    TemplateHabits,
     TokenizerProcess,
     Waiting,
     tokenizer_view,
+    tool_of,
 )
 
 # A longer conversation, in contexts of the model, is not counted to its end.
@@ -132,15 +138,16 @@ class ModelPrompts:
             PromptTooLongError: If it has far more tokens than `limit`; the caller checks the exact limit.
         """
         messages = without_images(messages, self.sight.is_unseen) if self.sight else without_images(messages)
+        habits = self._habits(waiting)
         if tools and not self.trained_for_tools:
             messages = tools_as_text(messages, tools)
             tools = ""
-        elif not self._mentions("tool_calls"):
+        elif habits.call == "":
             # The template would leave calls out without an error. A chat without calls and results stays as it is.
             messages = tools_as_text(messages)
-        if any(message.answer is not None for message in messages) and self._template_thinking(waiting).drops:
+        if any(message.answer is not None for message in messages) and habits.drops:
             messages = answers_only(messages)
-        chosen = {} if thinking is None else self._thinking_variables(thinking, waiting)
+        chosen = {} if thinking is None else self._thinking_variables(thinking, habits)
         encode = partial(self.process.encode, self._folder, waiting, limit=limit)
         if self.sight and (images := images_of(messages)):
             encode = partial(encode, images=(self.sight.placeholder, self.sight.expanded(images, cap, limit)))
@@ -213,7 +220,7 @@ class ModelPrompts:
         if render := _own_renderer(self._tokenizer):
             rendered = str(render(turns, add_generation_prompt=True, tokenize=False, **given))
             return encode(text=fit_opening(rendered, thought + begun.content, has_thought=has_thought) + text)
-        variables = {**usual_variables(self._tokenizer), **chosen, **given}
+        variables = {**chosen, **given}
         texts = [said(message, mark, marks.image) for message in messages]
         encode = partial(encode, text=text, texts=texts, variables=variables, has_thought=has_thought)
         # Some templates take the arguments of calls only as text.
@@ -234,13 +241,6 @@ class ModelPrompts:
         """Return the thought of a reply that is continued in the model's own markers; empty for a model without."""
         pair = next((each for each in PAIRS if each[0] in self.control.values()), None)
         return f"{pair[0]}\n{thought}\n{pair[1]}\n\n" if thought and pair else ""
-
-    def _mentions(self, variable: str) -> bool:
-        """Return whether the chat template reads a variable, such as `tools`; one in Python does."""
-        if not self._tokenizer.has_chat_template:
-            return False
-        in_python = _own_renderer(self._tokenizer) is not None
-        return in_python or re.search(rf"\b{variable}\b", str(self._tokenizer.chat_template)) is not None
 
     def count(self, prompt: Sequence[ChatMessage] | GenerationRequest, context_length: int) -> int:
         """Return the number of tokens of a conversation open for a reply; 0 for an empty one. From any thread.
@@ -263,14 +263,22 @@ class ModelPrompts:
     @property
     def thinking(self) -> tuple[ThinkingChoice, ...]:
         """The choices of thinking; empty where the chat template has no switch."""
-        return tuple(self._template_thinking().choices)
+        return tuple(self._habits().choices)
+
+    @property
+    def thinking_default(self) -> ThinkingChoice | None:
+        """See `ModelInfo.thinking_default`."""
+        return self._habits().default
 
     @property
     def trained_for_tools(self) -> bool:
         """Whether the chat template has a place for tools, and the model's calls can be read."""
-        if not self._tokenizer.has_tool_calling and CHANNEL_MARKERS[0] not in str(self._tokenizer.chat_template):
-            return False
-        return self._mentions("tools")
+        habits = self._habits()
+        if not habits.takes_tools or call_form(habits.call):
+            return habits.takes_tools
+        # What mlx-lm found in the source or the vocabulary counts where the template does not show another form.
+        mark = self._tokenizer.tool_call_start
+        return mark is not None and (habits.names_form or not habits.call or mark in habits.call)
 
     @property
     def tool_markers(self) -> tuple[str, str] | None:
@@ -278,17 +286,21 @@ class ModelPrompts:
         tokenizer = self._tokenizer
         if not self.trained_for_tools:
             return CALL_MARKERS if tokenizer.has_chat_template else None
-        return (tokenizer.tool_call_start, tokenizer.tool_call_end) if tokenizer.has_tool_calling else CHANNEL_MARKERS
+        if call_form(self._habits().call) == CHANNELS:
+            return CHANNEL_MARKERS
+        return tokenizer.tool_call_start, tokenizer.tool_call_end
 
-    def _template_thinking(self, waiting: Waiting = lambda: None) -> TemplateThinking:
-        """Return what the chat template does with thoughts; nothing for one in Python, which is not tried."""
-        if not self._tokenizer.has_chat_template or _own_renderer(self._tokenizer):
-            return TemplateThinking()
-        return self.process.thinking(self._folder, usual_variables(self._tokenizer), waiting)
+    def _habits(self, waiting: Waiting = lambda: None) -> TemplateHabits:
+        """Return what the chat template does; one in Python is not tried, and takes tools and calls."""
+        if not self._tokenizer.has_chat_template:
+            return TemplateHabits()
+        if _own_renderer(self._tokenizer):
+            return TemplateHabits(takes_tools=True, call=None)
+        return self.process.habits(self._folder, waiting)
 
-    def _thinking_variables(self, thinking: ThinkingChoice, waiting: Waiting) -> Mapping[str, Any]:
+    def _thinking_variables(self, thinking: ThinkingChoice, habits: TemplateHabits) -> Mapping[str, Any]:
         """Return the variables of the chat template for a choice; InvalidSettingError if it has no such choice."""
-        choices = self._template_thinking(waiting).choices
+        choices = habits.choices
         if thinking not in choices:
             raise InvalidSettingError(
                 f"The chat template of {self._folder.name} has no setting for thinking {thinking.value}.",
@@ -297,9 +309,33 @@ class ModelPrompts:
         return choices[thinking]
 
 
-def usual_variables(tokenizer: Any) -> dict[str, Any]:
-    """Return the variables that a chat template always gets, as in mlx-lm."""
-    return {"enable_thinking": bool(tokenizer.has_thinking)}
+@cache
+def call_form(written: str | None) -> str:
+    """Return the form in which `SAMPLE_CALL` is written, by the name of its reader; empty where none reads it.
+
+    Args:
+        written: See `TemplateHabits.call`.
+    """
+    offered = OfferedTools([tool_of(SAMPLE_CALL.name)])
+    # Readers of tags read JSON too, so that of JSON comes first.
+    for form in dict.fromkeys(("json_tools", *READERS)):
+        begin, end = _markers(form)
+        for text in (written or "").split(begin)[1:]:
+            inside = text.partition(end)[0] if end else text[: mistral_end(text, offered)]
+            # A template may write anything.
+            with suppress(Exception):
+                (call,) = READERS[form](inside, offered)
+                if json.loads(call.arguments) == json.loads(SAMPLE_CALL.arguments):
+                    return form
+    return ""
+
+
+def _markers(form: str) -> tuple[str, str]:
+    """Return what begins and ends calls of a form."""
+    if form == CHANNELS:
+        return CHANNEL_MARKERS
+    module = import_module(f"mlx_lm.tool_parsers.{form}")
+    return module.tool_call_start, module.tool_call_end
 
 
 def _own_renderer(tokenizer: Any) -> Any:
@@ -328,18 +364,20 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
         ModelError: If it cannot be read, or is harmful.
     """
     process.read_tokenizer(folder, waiting, reread=True)
+    habits = process.habits(folder, waiting)
+    form = call_form(habits.call)
+    known = {"tool_parser_type": form} if form not in ("", CHANNELS) else {}
     try:
         with tokenizer_view(folder) as view:
-            tokenizer = mlx_lm_utils.load_tokenizer(view, dict(NO_CODE), eos_token_ids=_end_tokens(folder))
+            tokenizer = mlx_lm_utils.load_tokenizer(view, NO_CODE | known, eos_token_ids=_end_tokens(folder))
     except ModelError:
         raise
     except Exception as error:
         # Its files are foreign data: anything can be wrong in them.
         raise ModelError(f"The tokenizer of {folder.name} cannot be read: {reason_of(error)}.", MODEL_HINT) from error
     # A control token that the template writes directly after a reply ends one too.
-    end = process.thinking(folder, usual_variables(tokenizer), waiting).end
-    if end is not None:
-        tokenizer.add_eos_token(str(end))
+    if habits.end is not None:
+        tokenizer.add_eos_token(str(habits.end))
     return tokenizer
 
 

@@ -56,9 +56,6 @@ def after_thought(grammar: str, closing: str, parts: Sequence[str | int]) -> str
         closing: The marker that ends the thought.
         parts: The same in parts: texts, and ids of control tokens.
     """
-    # llguidance's grammar of a schema or an expression is JSON; one in Lark is the text itself.
-    answer = json.loads(grammar)["grammars"] if grammar.startswith('{"grammars"') else [{"lark_grammar": grammar}]
-    answer[0]["name"] = "answer"
     # In llguidance's Lark, `<[7]>` is the token 7, `&` and `~` are "and" and "not", `@answer` is the other grammar, and
     # `suffix` ends a text at its first occurrence.
     if any(isinstance(each, int) for each in parts):
@@ -68,8 +65,20 @@ def after_thought(grammar: str, closing: str, parts: Sequence[str | int]) -> str
         thought = f"THOUGHT {end}", f"THOUGHT: /(?s:.*)/ & ~/(?s:.*){spelled}(?s:.*)/"
     else:
         thought = "thought", f"thought[suffix={json.dumps(closing)}]: /(?s:.*)/"
-    lark = f'start: {thought[0]} "\\n"? "\\n"? @answer\n{thought[1]}'
-    return json.dumps({"grammars": [{"lark_grammar": lark}, *answer]})
+    return _around(grammar, "answer", f'start: {thought[0]} "\\n"? "\\n"? @answer\n{thought[1]}')
+
+
+def unforced(grammar: str) -> str:
+    """Return a grammar whose masks allow any spelling of a text that is forced; then no tokens are forced."""
+    return _around(grammar, "reply", '%llguidance {"no_forcing": true}\nstart: @reply')
+
+
+def _around(grammar: str, name: str, lark: str) -> str:
+    """Return a grammar in Lark, in which another grammar has a name."""
+    # llguidance's grammar of a schema or an expression is JSON; one in Lark is the text itself.
+    inner = json.loads(grammar)["grammars"] if grammar.startswith('{"grammars"') else [{"lark_grammar": grammar}]
+    inner[0]["name"] = name
+    return json.dumps({"grammars": [{"lark_grammar": lark}, *inner]})
 
 
 def check_grammar(shape: AnswerShape) -> None:
@@ -97,6 +106,8 @@ def check_grammar(shape: AnswerShape) -> None:
 
 def problem_line(problem: str) -> str:
     """Return an error of llguidance as a line for people, without a full stop."""
+    if _NO_TEXT in problem:
+        return "no token of the model fits"
     if match := _ERROR_OF_REGEX.search(problem):
         problem = match[1]
     return " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MAX_CHARACTERS].rstrip(".")

@@ -21,7 +21,7 @@ from typing import Any
 
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError, ShapeRefusedError
 from rdchat.files import TEMPLATES, TOKENIZER_FILES, check_file, opened, read_bytes, read_errors, read_object, read_text
-from rdchat.inference.api import SHAPE_HINT, AnswerShape, ThinkingChoice
+from rdchat.inference.api import SHAPE_HINT, AnswerShape, ThinkingChoice, ToolCall
 from rdchat.inference.prompts.encoding import LENGTH_HINT, Marks
 from rdchat.work import ChildEndedError, ChildError, ChildProcess, FrameError, Limits
 
@@ -42,6 +42,8 @@ _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.jso
 MODEL_HINT = "Download the model again, or choose another one."
 NO_CODE = {"trust_remote_code": False, "local_files_only": True}
 """How every tokenizer and configuration is read."""
+SAMPLE_CALL = ToolCall("qzcalledqz", '{"qzkeyqz": "qzvalueqz"}')
+"""A call that no template has, to see how templates write calls."""
 # The largest tokenizers, with 260,000 tokens, take 2 s and half a gigabyte.
 _LOAD_S = 20.0
 _LOAD_BYTES = 2 * 2**30
@@ -200,6 +202,13 @@ def _read(path: Path) -> dict[str, Any]:
     return read_object(path) if path.exists() else {}
 
 
+def tool_of(name: str) -> dict[str, Any]:
+    """Return a tool with the arguments of `SAMPLE_CALL`, as a client sends it."""
+    properties = {key: {"type": "string", "description": "What"} for key in json.loads(SAMPLE_CALL.arguments)}
+    schema = {"type": "object", "properties": properties, "required": [*properties]}
+    return {"type": "function", "function": {"name": name, "description": "Does", "parameters": schema}}
+
+
 @cache
 def shared_tokenizers() -> "TokenizerProcess":
     """Return the tokenizer process that all models share, since starting one takes a second."""
@@ -207,17 +216,25 @@ def shared_tokenizers() -> "TokenizerProcess":
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateThinking:
-    """What a chat template does with thoughts, and how it ends a reply.
+class TemplateHabits:
+    """What a chat template does with thoughts, tools and calls, and how it ends a reply.
 
     Attributes:
         drops: Whether it removes the thoughts of earlier replies.
         choices: The variables that switch thinking, by choice; empty where the template has no switch.
+        default: The choice whose prompt is the one without a choice; None where it is none of them.
+        takes_tools: Whether it writes tools.
+        call: A chat with `SAMPLE_CALL` as it writes it; empty where it leaves out the call, None where that is unknown.
+        names_form: Whether the tokenizer's configuration names the form of calls.
         end: The control token directly after a reply; None where there is none.
     """
 
     drops: bool = False
     choices: Mapping[ThinkingChoice, Mapping[str, Any]] = field(default_factory=dict)
+    default: ThinkingChoice | None = None
+    takes_tools: bool = False
+    call: str | None = ""
+    names_form: bool = False
     end: int | None = None
 
 
@@ -230,7 +247,7 @@ class TokenizerProcess:
     def __init__(self) -> None:
         self.child = ChildProcess("tokenizers")
         # By folder, until its tokenizer is read anew.
-        self._thinking: dict[Path, TemplateThinking] = {}
+        self._habits: dict[Path, TemplateHabits] = {}
 
     def start_child(self) -> None:
         """Start the child, which takes a second or two; the first request waits for it."""
@@ -249,7 +266,7 @@ class TokenizerProcess:
             ModelError: If it cannot be read, or takes too long or too much memory.
         """
         if reread:
-            self._thinking.pop(folder, None)
+            self._habits.pop(folder, None)
         limits = Limits(_LOAD_S, _LOAD_BYTES)
         request = {"reread": reread}
         return self._request(
@@ -285,23 +302,22 @@ class TokenizerProcess:
         """Return the ids of a text as it would be inside a message; raises as `encode` does."""
         return self.encode(folder, lambda: None, text=text, marks=Marks.for_texts([text]), limit=2**31)
 
-    def thinking(self, folder: Path, variables: dict[str, Any], waiting: Waiting = lambda: None) -> TemplateThinking:
-        """Return what a chat template does with thoughts; the defaults where it cannot be tried."""
-        if folder not in self._thinking:
+    def habits(self, folder: Path, waiting: Waiting = lambda: None) -> TemplateHabits:
+        """Return what a chat template does; the defaults where it cannot be tried."""
+        if folder not in self._habits:
             limits = Limits(_TRY_S, _ENCODE_BYTES)
-            request = {"variables": variables}
             # Errors of reading are not the template's.
             self.read_tokenizer(folder, waiting)
             try:
-                thinking = self._request("thinking", folder, request, limits, waiting=waiting, read=_thinking_of)
+                habits = self._request("habits", folder, {}, limits, waiting=waiting, read=_habits_of)
             except _InterruptedError:
                 # It is not the template's fault: the next call tries again.
-                return TemplateThinking()
+                return TemplateHabits()
             except ModelError:
                 # Encoding a conversation will report it.
-                thinking = TemplateThinking()
-            self._thinking[folder] = thinking
-        return self._thinking[folder]
+                habits = TemplateHabits()
+            self._habits[folder] = habits
+        return self._habits[folder]
 
     def settings(self, config: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return `class_settings` of a config.json.
@@ -385,11 +401,20 @@ def _errors_of(what: str) -> Iterator[None]:
 # Readers of the child's answers: an answer of another form makes the request fail.
 
 
-def _thinking_of(answer: Any) -> TemplateThinking:
+def _habits_of(answer: Any) -> TemplateHabits:
     given = answer["choices"]
+    default = answer["default"]
+    call = answer["call"]
     end = answer["end"]
-    choices = {each: dict(given[each.value]) for each in ThinkingChoice if each.value in given}
-    return TemplateThinking(bool(answer["drops"]), choices, None if end is None else _token_id(end))
+    return TemplateHabits(
+        drops=bool(answer["drops"]),
+        choices={each: dict(given[each.value]) for each in ThinkingChoice if each.value in given},
+        default=None if default is None else ThinkingChoice(default),
+        takes_tools=bool(answer["takes_tools"]),
+        call=None if call is None else str(call),
+        names_form=bool(answer["names_form"]),
+        end=None if end is None else _token_id(end),
+    )
 
 
 def _token_id(number: object) -> int:

@@ -1,20 +1,22 @@
 """The child process that reads tokenizers and renders chat templates: `rdchat --child tokenizers`.
 
 It serves `TokenizerProcess` and stores nothing of the person's texts. It also finds out how a chat template treats
-thoughts, how it switches them on or off, and how it ends a reply, by rendering it with words that no template has.
+thoughts, how it switches them on or off, how it writes tools and calls, and how it ends a reply, by rendering it with
+words that no template has. A template is judged by what it renders: its source may build a mark of pieces.
 """
 
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError, reason_of
-from rdchat.inference.api import PAIRS, AnswerShape, ShapeKind, end_of_begun, fit_opening
+from rdchat.inference.api import PAIRS, AnswerShape, ChatMessage, Role, ShapeKind, end_of_begun, fit_opening
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, filled
-from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS
-from rdchat.inference.prompts.tokenizer_process import MODEL_HINT, NO_CODE, tokenizer_view
+from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS, turn_of
+from rdchat.inference.prompts.tokenizer_process import MODEL_HINT, NO_CODE, SAMPLE_CALL, tokenizer_view, tool_of
 from rdchat.work import Job, serve
 
 Render = Callable[[list[dict[str, Any]], dict[str, Any]], str]
@@ -22,11 +24,17 @@ Render = Callable[[list[dict[str, Any]], dict[str, Any]], str]
 # Words that no template contains.
 _THOUGHT = "qzthoughtqz"
 _ANSWER = "qzanswerqz"
-_QUESTION = {"role": "user", "content": "Hi"}
-# A reply of gpt-oss.
-_CHANNELS = f"<|channel|>analysis<|message|>{_THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{_ANSWER}"
-# The fields of a message's thought that a template reads.
-_FIELD = re.compile(rf"""(?:\.|\[['"]|['"])({"|".join(THOUGHT_FIELDS)})\b""")
+_QUESTION = {"role": "user", "content": "qzquestionqz"}
+# Replies with thoughts in their text: one with all pairs of markers, and one of gpt-oss.
+_WITH_THOUGHTS = (
+    "".join(f"{opening}\n{_THOUGHT}\n{closing}\n\n" for opening, closing in PAIRS) + _ANSWER,
+    f"<|channel|>analysis<|message|>{_THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{_ANSWER}",
+)
+_TOOL = "qztoolqz"
+_TOOLS = [tool_of(_TOOL)]
+# Ids of calls: of nine letters, as Mistral's templates want them, and with the tool's name, as Kimi K2's write it.
+_CALL_IDS = ("qzcall123", f"functions.{SAMPLE_CALL.name}:0")
+_THOUGHTS = dict.fromkeys(THOUGHT_FIELDS, _THOUGHT)
 # Variables of templates that switch thinking, with the values for on and off.
 _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
     ("enable_thinking", True, False),  # Qwen3, GLM, SmolLM3, Gemma 4 and most others
@@ -47,62 +55,71 @@ _MAX_ADDED = 64
 _CHECKS = ("a", "a b\nc", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
-def drops_thoughts(render: Render, source: str, variables: dict[str, Any]) -> bool:
+def drops_thoughts(render: Render, chosen: Sequence[dict[str, Any]]) -> bool:
     """Return whether a template removes the thoughts of earlier replies, or refuses them in the text.
 
     Args:
         render: Applies the template to turns, with variables.
-        source: The template.
-        variables: Variables that are always set.
+        chosen: The variables of each choice of thinking.
     """
-    # A reply with a thought in its text, as models with this template write it; None where it has no markers for that.
-    written = _CHANNELS if "<|channel|>" in source else None
-    for opening, closing in PAIRS:
-        if written is None and closing in source:
-            written = f"{opening}\n{_THOUGHT}\n{closing}\n\n{_ANSWER}"
-    fields = dict.fromkeys(_FIELD.findall(source), _THOUGHT)
-    if written is None and not fields:
-        return False
+    reply = {"role": "assistant", "content": _ANSWER}
 
-    def leaves_out(**reply: str) -> bool | None:
-        """Return whether the thought of a reply is missing in the prompt; None where the reply itself is refused."""
-        text = _rendered(render, [_QUESTION, {"role": "assistant", **reply}, _QUESTION], variables)
-        return None if text is None or _ANSWER not in text else _THOUGHT not in text
+    def leaves_out(**changed: str) -> bool | None:
+        """Return whether a thought of a reply is missing in the prompt; None where the reply itself is refused."""
+        text = _rendered(render, [_QUESTION, reply | changed, _QUESTION])
+        return None if text is None else text.count(_THOUGHT) < str(changed).count(_THOUGHT)
 
-    as_written = leaves_out(content=written) if written else False
-    if as_written is None:
-        # The template refused the reply with the thought. If it takes the answer alone, the thought was the reason.
-        return leaves_out(content=_ANSWER) is not None
-    return as_written or (bool(fields) and leaves_out(content=_ANSWER, **fields) is True)
+    for written in _WITH_THOUGHTS:
+        # Where the template refuses the reply with the thought, and takes the answer alone, the thought is the reason.
+        is_left_out = leaves_out(content=written)
+        if is_left_out or (is_left_out is None and leaves_out() is not None):
+            return True
+    last = [_QUESTION, reply | _THOUGHTS]
+    texts = [_rendered(render, last, {"add_generation_prompt": False, **variables}) for variables in ({}, *chosen)]
+    return any(text and _THOUGHT in text for text in texts) and _THOUGHT not in (
+        _rendered(render, [*last, _QUESTION]) or _THOUGHT
+    )
 
 
-def choices(render: Render, source: str, variables: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def choices(render: Render) -> dict[str, dict[str, Any]]:
     """Return the variables that switch thinking, by the values of `ThinkingChoice`.
 
     A template without a switch has none. A variable counts where the template renders its values differently.
     """
-
-    def prompt_with(name: str, value: Any) -> str | None:
-        return _rendered(render, [_QUESTION], variables | {name: value})
-
     variants: dict[str, dict[str, Any]] = {}
     for name, on, off in _SWITCHES:
-        if not variants and _mentions(source, name):
-            texts = prompt_with(name, on), prompt_with(name, off)
-            if None not in texts and texts[0] != texts[1]:
-                variants |= {"on": {name: on}, "off": {name: off}}
+        texts = [_rendered(render, [_QUESTION], {name: value}) for value in (on, off)]
+        if not variants and None not in texts and texts[0] != texts[1]:
+            variants |= {"on": {name: on}, "off": {name: off}}
     for name in _EFFORTS:
-        if _mentions(source, name):
-            # By the prompt, the first level that gives it; None for levels that are refused.
-            levels = {prompt_with(name, level): level for level in reversed(_LEVELS)}
-            levels.pop(None, None)
-            if len(levels) > 1:
-                variants |= {level: {name: level} for level in levels.values()}
-                break
+        # By the prompt, the first level that gives it; None for levels that are refused.
+        levels = {_rendered(render, [_QUESTION], {name: level}): level for level in reversed(_LEVELS)}
+        levels.pop(None, None)
+        if len(levels) > 1:
+            variants |= {level: {name: level} for level in levels.values()}
+            break
     return variants
 
 
-def reply_end(render: Render, control: dict[str, int], variables: dict[str, Any]) -> int | None:
+def written_call(render: Render) -> str | None:
+    """Return a chat with `SAMPLE_CALL` as a template writes it.
+
+    Empty where it leaves out the call; None where it refuses the chat.
+    """
+    written = None
+    result = ChatMessage(Role.TOOL, _ANSWER, tool_call_id=_CALL_IDS[0], name=SAMPLE_CALL.name)
+    for call_id, as_text, results in product(_CALL_IDS, (False, True), ((), (result,))):
+        call = ChatMessage(Role.ASSISTANT, "", tool_calls=(replace(SAMPLE_CALL, call_id=call_id),))
+        turns = [turn_of(each, lambda text, _: text, "", as_text=as_text) for each in (call, *results)]
+        text = _rendered(render, [_QUESTION, *turns], {"tools": _TOOLS})
+        if text is not None:
+            written = ""
+            if SAMPLE_CALL.name in text:
+                return text
+    return written
+
+
+def reply_end(render: Render, control: dict[str, int]) -> int | None:
     """Return the id of the control token that a template writes directly after a reply; None where it writes text.
 
     Blanks may stand between. A token that the template also writes between a thought and its answer ends no reply.
@@ -110,11 +127,10 @@ def reply_end(render: Render, control: dict[str, int], variables: dict[str, Any]
     Args:
         render: Applies the template to turns, with variables.
         control: Text and id of control tokens.
-        variables: Variables that are always set.
     """
-    reply = {"role": "assistant", "content": _ANSWER} | dict.fromkeys(THOUGHT_FIELDS, _THOUGHT)
+    reply = {"role": "assistant", "content": _ANSWER} | _THOUGHTS
     for turns in ([_QUESTION, reply], [_QUESTION, reply, _QUESTION]):
-        text = _rendered(render, turns, variables | {"add_generation_prompt": False}) or ""
+        text = _rendered(render, turns, {"add_generation_prompt": False}) or ""
         before, _, after = text.rpartition(_ANSWER)
         written = max((each for each in control if after.lstrip().startswith(each)), key=len, default="")
         if written:
@@ -122,14 +138,10 @@ def reply_end(render: Render, control: dict[str, int], variables: dict[str, Any]
     return None
 
 
-def _mentions(source: str, name: str) -> bool:
-    return re.search(rf"\b{name}\b", source) is not None
-
-
-def _rendered(render: Render, turns: list[dict[str, str]], variables: dict[str, Any]) -> str | None:
+def _rendered(render: Render, turns: list[dict[str, Any]], variables: Mapping[str, Any] = {}) -> str | None:
     """Return a prompt; None where the template refuses the messages."""
     try:
-        return render(turns, variables)
+        return render(turns, dict(variables))
     except TemplateRefusedError:
         return None
 
@@ -183,12 +195,28 @@ class TokenizerCalls:
         self.tokenizers[folder] = made
         return {"control": made.control}
 
-    def thinking(self, *, folder: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """Return what a folder's chat template does with thoughts: what it drops, its choices, and how a reply ends."""
+    def habits(self, *, folder: str) -> dict[str, Any]:
+        """Return what a folder's chat template does, by the fields of `TemplateHabits`."""
         tokenizer = self.tokenizers[folder]
-        given = (tokenizer.render, tokenizer.template, variables)
-        end = reply_end(tokenizer.render, tokenizer.control, variables)
-        return {"drops": drops_thoughts(*given), "choices": choices(*given), "end": end}
+        marks = Marks.for_texts(())
+
+        def render(turns: list[dict[str, Any]], variables: dict[str, Any]) -> str:
+            """Render messages as texts or as parts, whichever the template takes."""
+            texts = [_ANSWER if _ANSWER in turn["content"] else turn["content"] for turn in turns]
+            return tokenizer.render_complete(turns, variables, texts, marks)
+
+        offered = choices(render)
+        usual = _rendered(render, [_QUESTION])
+        defaults = (choice for choice, each in offered.items() if _rendered(render, [_QUESTION], each) == usual)
+        return {
+            "drops": drops_thoughts(render, [*offered.values()]),
+            "choices": offered,
+            "default": next(defaults, None),
+            "takes_tools": _TOOL in (_rendered(render, [_QUESTION], {"tools": _TOOLS}) or ""),
+            "call": written_call(tokenizer.render),
+            "names_form": "tool_parser_type" in tokenizer.tokenizer.init_kwargs,
+            "end": reply_end(render, tokenizer.control),
+        }
 
     def encode(
         self,
@@ -289,6 +317,6 @@ def main() -> int:
         "OPENBLAS_NUM_THREADS": "1",
     }
     calls = TokenizerCalls()
-    answers = {do: calls.call(do) for do in ("load", "thinking", "encode")}
+    answers = {do: calls.call(do) for do in ("load", "habits", "encode")}
     answers |= {"shape": _check_shape, "answer": _check_answer, "settings": _settings}
     return serve(answers, prepare=_import_transformers)

@@ -92,6 +92,7 @@ class RemoteModel:
         name: Its name at the server.
         context_length: `UNKNOWN_LENGTH` where the server does not say it.
         thinking: Its choices of thinking; all where the server does not say them.
+        thinking_default: See `ModelInfo`.
         is_rdchat: Whether the server is rdchat's own.
         sees: Whether it may see images: the server does not say that it sees none.
     """
@@ -99,6 +100,7 @@ class RemoteModel:
     name: str
     context_length: int
     thinking: tuple[ThinkingChoice, ...]
+    thinking_default: ThinkingChoice | None
     is_rdchat: bool
     sees: bool
 
@@ -137,8 +139,9 @@ def _model(listed: dict[str, Any]) -> RemoteModel | None:
     lengths = [value for label in _LENGTHS if type(value := listed.get(label)) is int and 0 < value < UNKNOWN_LENGTH]
     thinking = listed.get("thinking")
     known = [each for each in ThinkingChoice if each in thinking] if isinstance(thinking, list) else [*ThinkingChoice]
+    default = next((each for each in known if each == listed.get("thinking_default")), None)
     return RemoteModel(
-        name, (lengths or [UNKNOWN_LENGTH])[0], tuple(known), listed.get("owned_by") == "rdchat", _sees(listed)
+        name, (lengths or [UNKNOWN_LENGTH])[0], tuple(known), default, listed.get("owned_by") == "rdchat", _sees(listed)
     )
 
 
@@ -250,7 +253,8 @@ def _info(server: RemoteServer, model: RemoteModel) -> ModelInfo:
     sizes = (0, 0, 0, 0.0)
     return ModelInfo(
         model.name, path, "", "", server.address, model.context_length, *sizes,
-        thinking=model.thinking, trained_for_tools=True, server=server.name, sees=model.sees,
+        thinking=model.thinking, thinking_default=model.thinking_default, trained_for_tools=True, server=server.name,
+        sees=model.sees,
         # Calls come in a field of their own, so the markers are a character that no text has.
         tool_markers=("\0", "\0"),
         # rdchat's server sends thoughts in a field of their own; what looks like a marker in its text is text. The

@@ -300,7 +300,7 @@ def image_token(config: _Config) -> int:
     """
     result = config.get("image_token_id", config.get("image_token_index"))
     if type(result) is not int:
-        raise ModelError("The model's config.json has no token for images.", REFETCH_HINT)
+        raise ModelError("The model's config.json has no token for images (image_token_id).", REFETCH_HINT)
     return result
 
 

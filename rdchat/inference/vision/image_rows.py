@@ -36,7 +36,7 @@ from rdchat.inference.device import is_device_error, memory_errors, on_gpu
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import weight_files
 from rdchat.inference.verification import Feed, KVCache, StageTimer, TargetEmbeddings, untimed, wrap_call
-from rdchat.inference.vision.families import CACHED_ROWS_BYTES, Vision
+from rdchat.inference.vision.families import CACHED_ROWS_BYTES, Vision, image_token
 from rdchat.inference.vision.image_process import Prepared, Waiting
 from rdchat.inference.vision.image_prompts import ImagePrompts, positions_by_axis
 from rdchat.inference.vision.layer_functions import nothing_computed
@@ -285,10 +285,11 @@ class ImageRows:
 
 
 def seeing(folder: Path, vision: Vision) -> Vision:
-    """Return what a model of a folder sees with: without a tower whose shapes do not fit, but with the reason."""
+    """Return what a model of a folder sees with: without a tower that does not fit, but with the reason."""
     if vision.family:
         try:
             ImageRows(folder, vision).check_shapes()
+            image_token(read_config(vision.folder))
         except ModelError as error:
             return Vision(None, {}, reason=error.message)
     return vision

@@ -13,8 +13,17 @@ from functools import partial
 from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QTextOption
-from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QLayout, QLineEdit, QPlainTextEdit, QSpinBox, QWidget
+from PySide6.QtGui import QResizeEvent, QTextOption
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDoubleSpinBox,
+    QLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QSpinBox,
+    QWidget,
+)
 
 from rdchat.chat.presets import LongChats
 from rdchat.errors import InvalidSettingError
@@ -28,10 +37,12 @@ from rdchat.ui.style import (
     SAMPLING,
     SMALL,
     TIGHT,
+    Ground,
     Popover,
     SectionHead,
     Theme,
     ThemedLabel,
+    WholeArea,
     add_row,
     choice_box,
     column,
@@ -41,6 +52,7 @@ from rdchat.ui.style import (
     push_button,
     replace_text,
     row,
+    scrolled,
     set_tip,
     small_text,
     text_field,
@@ -119,6 +131,7 @@ class SamplingForm(QWidget):
         """Show or hide the rows that are not of `COMMON`."""
         for index, name in enumerate((*self.fields, "stop")):
             self._form.setRowVisible(index, visible or name in COMMON)
+        self.updateGeometry()
 
     def set_sampling(self, sampling: SamplingParams) -> None:
         """Show values without emitting `edited`; a field with the same value keeps its cursor and text."""
@@ -266,6 +279,8 @@ class ChatOptions(Popover):
         self._chat = chat
         self._settings = settings
         self._model = model
+        # The button that it stands below.
+        self._anchor: QWidget = self
         self.setAccessibleName("Chat options")
         self.preset = choice_box("Preset of this chat", "Options that you saved under a name.", letters=12)
         # Labels that say "Changed", each by the names of the options that it is about.
@@ -274,6 +289,8 @@ class ChatOptions(Popover):
         self.prompt.setMinimumWidth(_WIDTH)
         tip = "Whether the model thinks before it answers, and how much."
         self.thinking = choice_box("Thinking in this chat", tip, letters=0)
+        # Another model has another default.
+        self.thinking.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.limit = QSpinBox(maximum=_MOST_THINKING, singleStep=500, suffix=" tokens")
         self.limit.setSpecialValueText("No limit")
         self.limit.setAccessibleName("Limit of thinking in this chat")
@@ -315,6 +332,7 @@ class ChatOptions(Popover):
         self.name.returnPressed.connect(self.save.click)
 
     def _lay_out(self) -> None:
+        content = Ground(self._theme, "window")
         column(
             row((ThemedLabel(self._theme, "Preset", bold=True), 1), self.preset),
             SMALL,
@@ -331,16 +349,20 @@ class ChatOptions(Popover):
             self.more,
             SMALL,
             self.keep_cache,
-            TIGHT,
             self.notes,
-            TIGHT,
             row((self.source, 1), self.defaults, spacing=-1),
             row((self.name, 1), self.save, spacing=-1),
-            TIGHT,
             self.with_draft,
-            within=self,
+            within=content,
             margins=(LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT),
-        ).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)
+        )
+        self._area = scrolled(content, WholeArea())
+        column(self._area, within=self, margins=1).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self.isVisible():
+            open_beside(self, self._anchor, below=True)
 
     def _head(self, name: str, options: tuple[str, ...], *fields: QWidget) -> QLayout:
         """Return a row with a name, a label for "Changed", and fields.
@@ -360,6 +382,8 @@ class ChatOptions(Popover):
         self.save.setEnabled(False)
         self.more.setChecked(False)
         self.show_values()
+        self._anchor = anchor
+        self._area.updateGeometry()
         open_beside(self, anchor, below=True)
         self.prompt.setFocus()
 
@@ -402,7 +426,10 @@ class ChatOptions(Popover):
         # A model without a switch is offered Off all the same: a reply's thinking then gets a limit of 0 tokens. In the
         # field of the limit, 0 is no limit.
         offered = offered or (ThinkingChoice.OFF,)
-        choices = [("Model's default", None), *((each.value.capitalize(), each) for each in offered)]
+        default = "Model's default"
+        if info and info.thinking_default:
+            default += f" ({info.thinking_default})"
+        choices = [(default, None), *((each.value.capitalize(), each) for each in offered)]
         chosen = values.thinking_choice if values.thinking_choice in offered else None
         fill_box(self.thinking, choices, chosen)
         with QSignalBlocker(self.limit):

@@ -82,6 +82,7 @@ from rdchat.ui.style.layouts import (
     SearchField,
     Sheet,
     ThinBar,
+    WholeArea,
     add_row,
     choice_box,
     column,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import cos, pi
 from time import monotonic
 
-from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, QRectF, QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, QRectF, QSignalBlocker, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QAction,
     QColor,
@@ -361,6 +361,22 @@ def scrolled(content: QWidget, area: QScrollArea | None = None) -> QScrollArea:
     area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     area.setWidget(content)
     return area
+
+
+class WholeArea(QScrollArea):
+    """A scroll area that asks for the room of its whole content, as far as the screen has it."""
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.LayoutRequest:
+            self.updateGeometry()
+        return super().event(event)
+
+    def sizeHint(self) -> QSize:
+        size = self.viewportSizeHint()
+        highest = self.screen().availableGeometry().height() - 2 * SMALL
+        if size.height() > highest:
+            return QSize(size.width() + self.verticalScrollBar().sizeHint().width(), highest)
+        return size
 
 
 def plain_list(view: QListView, name: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from math import ceil
 
 from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QFontMetricsF, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QFontMetricsF, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent, QTextLayout
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
@@ -122,28 +122,38 @@ class PromptField(PlainField):
             self._fit()
         return super().event(event)
 
-    def _line_count(self) -> int:
-        """Count the lines of the text, wrapped ones too, until there are more than the field shows.
+    def _line_heights(self) -> list[float]:
+        """Return the heights of the text's lines without a scroll bar, of one more than the field shows at most.
 
-        The document's own size counts one line for each block that was not laid out since its width changed.
+        The document itself may have the lines of an earlier width, or those beside the bar, where a line holds less.
         """
-        layout = self.document().documentLayout()
-        block = self.document().begin()
-        lines = 0
-        while block.isValid() and lines <= self._lines[1]:
-            layout.blockBoundingRect(block)  # lays it out
-            lines += block.layout().lineCount()
+        document = self.document()
+        width = self.width() - 2 * document.documentMargin()
+        block = document.begin()
+        heights: list[float] = []
+        while block.isValid() and len(heights) <= self._lines[1]:
+            composed = block.layout()
+            layout = QTextLayout(block.text(), self.font())
+            layout.setTextOption(document.defaultTextOption())
+            layout.setPreeditArea(composed.preeditAreaPosition(), composed.preeditAreaText())
+            layout.beginLayout()
+            while len(heights) <= self._lines[1] and (line := layout.createLine()).isValid():
+                line.setLeadingIncluded(True)
+                line.setLineWidth(width)
+                heights.append(line.height())
+            layout.endLayout()
             block = block.next()
-        return lines
+        return heights
 
     def _fit(self) -> None:
         low, high = self._lines
-        fits = self._line_count() <= high
+        heights = self._line_heights()
+        fits = len(heights) <= high
         policy = Qt.ScrollBarPolicy.ScrollBarAlwaysOff if fits else Qt.ScrollBarPolicy.ScrollBarAsNeeded
         if policy is not self.verticalScrollBarPolicy():
             self.setVerticalScrollBarPolicy(policy)
-        # They are counted again: without the bar, a line holds more.
-        text_height = min(max(self._line_count(), low), high) * QFontMetricsF(self.font()).lineSpacing()
+        # A line has whole pixels, and is higher where a letter has another font.
+        text_height = max(sum(heights[:high]), low * ceil(QFontMetricsF(self.font()).lineSpacing()))
         height = ceil(text_height + 2 * self.document().documentMargin()) + 2
         if height != self.height():
             self.setFixedHeight(height)

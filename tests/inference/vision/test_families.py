@@ -16,7 +16,7 @@ import pytest
 import transformers
 from hypothesis import given, settings, strategies as some
 from mlx_lm.models.cache import make_prompt_cache
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from transformers.image_processing_base import ImageProcessingMixin
 
 from rdchat.errors import ModelError
@@ -30,6 +30,7 @@ from rdchat.inference.sharding.model_split import Split, split_of
 from rdchat.inference.vision import families
 from rdchat.inference.vision.families import FAMILIES, Family, vision_of
 from rdchat.inference.vision.image_process import Layout
+from tests.inference.golden_families import logits
 from tests.inference.model_folders import change_config
 from tests.inference.vision.seeing_models import (
     GOLDEN,
@@ -324,3 +325,34 @@ def test_further_settings_of_published_files_do_no_harm(tmp_path: Path, kind: st
 
 def test_they_can_be_split(tmp_path: Path) -> None:
     assert split_of(golden_folder(tmp_path / "model", "smolvlm"), 2) is Split.TENSOR
+
+
+@pytest.mark.parametrize("kind", ["qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen2_vl"])
+def test_the_text_part_of_a_model_loads_alone(tmp_path: Path, kind: str) -> None:
+    """Tunes for text alone have the type of the text part, for which mlx-lm has no module."""
+    whole = seeing_folder(tmp_path / "whole", kind)
+    part = seeing_folder(tmp_path / "part", kind)
+    config = json.loads((whole / "config.json").read_text())
+    own = {key: each for key, each in config.items() if key in {"tie_word_embeddings", "eos_token_id"}}
+    (part / "config.json").write_text(
+        json.dumps({**own, **config["text_config"], "model_type": f"{config['model_type']}_text"})
+    )
+    tensors = load_file(whole / "model.safetensors")
+    text = {name.replace("model.language_model.", "model."): each for name, each in tensors.items()
+            if "visual" not in name}  # fmt: skip
+    save_file(text, part / "model.safetensors", {"format": "pt"})
+    loaded = load_model(part, "float32")
+    assert not loaded.info.sees
+    change_config(whole, vision_config=None)
+    ids = np.arange(24)[None] * 37 % 89
+    assert np.array_equal(logits(loaded.network, ids), logits(load_model(whole, "float32").network, ids))
+
+
+@pytest.mark.parametrize("kind", ONE_OF_EACH)
+def test_a_model_without_a_token_for_images_answers_texts(tmp_path: Path, kind: str) -> None:
+    """It was refused altogether."""
+    folder = seeing_folder(tmp_path / "model", kind)
+    change_config(folder, image_token_id=None, image_token_index=None)
+    info = load_model(folder, "float32").info
+    assert not info.sees
+    assert "image_token_id" in info.blind

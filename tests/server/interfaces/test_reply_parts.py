@@ -130,6 +130,14 @@ def test_text_that_only_began_like_a_call_comes_at_the_end() -> None:
         assert shown(text, call_mark="<call>") == ("", text)
 
 
+@given(thought=some.text("a \n", min_size=1), ends=some.integers(0, 2), answer=some.text("b \n", min_size=1))
+def test_an_answer_with_a_shape_keeps_its_blanks_behind_a_thought(thought: str, ends: int, answer: str) -> None:
+    """They belonged to the mark, and the answer had the shape no more."""
+    behind = "\n" * ends + answer.lstrip("\n")
+    text = f"{thought}</think>{behind}"
+    assert shown(text, begun=True, shaped=True)[1] == re.sub(r"\A\n{0,2}", "", behind)
+
+
 @pytest.mark.parametrize(
     "text",
     [

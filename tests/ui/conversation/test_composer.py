@@ -13,6 +13,7 @@ from rdchat.services.chat.chat_context import ContextUse
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer, ContextRing
 from rdchat.ui.style import Theme
+from rdchat.ui.style.theme import DEFAULT_TEXT
 from rdchat.ui.transcript.message_kinds import fenced
 from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.ui.window.main_window import MainWindow
@@ -302,8 +303,11 @@ def assert_fitted(field: PromptField) -> None:
     margin = field.document().documentMargin()
     lines = lines_of(field.toPlainText(), field.width() - 2 * margin, field)
     shown = min(max(lines, LOWEST), HIGHEST)
-    assert field.height() == ceil(shown * QFontMetricsF(field.font()).lineSpacing() + 2 * margin) + 2
+    assert field.height() == ceil(shown * ceil(QFontMetricsF(field.font()).lineSpacing()) + 2 * margin) + 2
     assert field.verticalScrollBar().isVisible() == (lines > HIGHEST)
+    if lines <= HIGHEST:
+        QCoreApplication.sendPostedEvents()
+        assert field.verticalScrollBar().maximum() == 0, "all lines are seen"
 
 
 def change(wide_composer: Composer, what: str, value: str | int | None) -> None:
@@ -344,6 +348,19 @@ def test_the_field_is_as_high_as_its_text_at_once(wide_composer: Composer, steps
         assert_fitted(wide_composer.field)
         settle()
         assert_fitted(wide_composer.field)
+
+
+@pytest.mark.parametrize("size", [9, 13, 20])
+def test_the_bar_goes_as_soon_as_all_lines_fit_without_it(wide_composer: Composer, theme: Theme, size: int) -> None:
+    """Beside the bar the words took a ninth line, which kept it there."""
+    theme.set_text_size(size)
+    for width in (300, 480, 720):
+        wide_composer.resize(width, 400)
+        for count in range(1200 // size, 300 // size, -1):
+            wide_composer.set_text("words " * count * (1 + width // 300))
+            settle()
+            assert_fitted(wide_composer.field)
+    theme.set_text_size(DEFAULT_TEXT)
 
 
 def test_a_text_that_was_appended_to_another_does_not_fit_the_field_without_end(wide_composer: Composer) -> None:

@@ -23,7 +23,7 @@ from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on, drag_over, drop, files_data, press_key, shown_child
+from tests.ui.shown_widgets import click_on, drag_over, drop, files_data, press_key, shown_child, type_number
 
 MODELS = [("tiny", None), ("Big", "/models/big")]
 SHORT = Preset("Short", "short")
@@ -221,10 +221,9 @@ def test_options_that_are_unchanged_are_not_submitted(behind: QWidget, theme: Th
     assert not sheet.isVisible()
 
 
-def test_changed_options_are_submitted(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+def test_changed_options_are_submitted(behind: QWidget, theme: Theme) -> None:
     sheet, submitted = sheet_on(behind, theme)
-    sheet.temperature.selectAll()
-    qtbot.keyClicks(sheet.temperature, "1.5")
+    type_number(sheet.temperature, "1.5")
     sheet.prompt.clear()
     press_key(sheet.model, "Down")
     assert sheet.back.isVisible()

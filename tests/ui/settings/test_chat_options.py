@@ -10,7 +10,7 @@ from rdchat.ui.settings.chat_options import COMMON, ChatOptions, SamplingForm, s
 from rdchat.ui.style import Theme
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on, press_key
+from tests.ui.shown_widgets import click_on, press_key, type_number
 
 
 def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
@@ -46,6 +46,25 @@ def test_rare_sampling_is_folded_until_the_chat_has_some_and_the_sheet_fits_a_sm
     chat.open.use_preset(None)
     options.open_below(anchor)
     assert shown() == COMMON
+
+
+def test_a_sheet_that_is_higher_than_the_screen_scrolls(qtbot: QtBot, options: ChatOptions) -> None:
+    """Its last buttons were below the screen, with most fonts as soon as it was unfolded."""
+    screen = options.screen().availableGeometry()
+    below = lambda: options.with_draft.mapTo(options, options.with_draft.rect().bottomLeft()).y()  # noqa: E731
+    is_whole = lambda: 0 < options.height() - below() < 30  # noqa: E731
+    qtbot.waitUntil(lambda: is_whole() and options.height() < 560)
+    folded = options.size()
+    options.shape.set_shape(AnswerShape(ShapeKind.SCHEMA, "{}"))
+    options.more.click()
+    qtbot.waitUntil(lambda: screen.contains(options.geometry()) and below() > options.height())
+    options.name.setFocus()
+    press_key(options.name, "Tab")
+    assert options.with_draft.hasFocus()
+    assert below() < options.height()
+    options.shape.set_shape(None)
+    options.more.click()
+    qtbot.waitUntil(lambda: is_whole() and options.size() == folded)
 
 
 def test_use_defaults_forgets_the_chats_own(chat: Chat, options: ChatOptions) -> None:
@@ -142,9 +161,8 @@ OUT_OF_RANGE = (
 
 
 @pytest.mark.parametrize(("field", "typed"), [*IN_RANGE, *OUT_OF_RANGE])
-def test_only_values_in_range_can_be_typed(qtbot: QtBot, form: SamplingForm, field: str, typed: str) -> None:
-    form.fields[field].selectAll()
-    qtbot.keyClicks(form.fields[field], typed)
+def test_only_values_in_range_can_be_typed(form: SamplingForm, field: str, typed: str) -> None:
+    type_number(form.fields[field], typed)
     press_key(form.fields[field], "Return")
     # All of the form's values are accepted.
     assert (getattr(form.sampling(), field) == float(typed)) is ((field, typed) in IN_RANGE)
@@ -152,8 +170,7 @@ def test_only_values_in_range_can_be_typed(qtbot: QtBot, form: SamplingForm, fie
 
 def test_half_a_number_is_not_a_value(qtbot: QtBot, form: SamplingForm) -> None:
     with qtbot.assertNotEmitted(form.edited):
-        form.fields["temperature"].selectAll()
-        qtbot.keyClicks(form.fields["temperature"], "2.5")
+        type_number(form.fields["temperature"], "2.5")
     with qtbot.waitSignal(form.edited) as edited:
         form.hide()  # as when the popover closes
     assert edited.args == [SamplingParams(temperature=2.5)]

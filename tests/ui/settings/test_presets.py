@@ -67,6 +67,18 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
     assert chats.chat.conversation.thinking_choice is None
 
 
+@pytest.mark.parametrize("default", [*ThinkingChoice, None])
+def test_the_switch_says_what_the_model_does_where_nothing_is_chosen(
+    qtbot: QtBot, theme: Theme, chat: Chat, default: ThinkingChoice | None
+) -> None:
+    chat.engine.thinking_default = default
+    chat.start()
+    options = ChatOptions(chat.open, chat.settings, chat.slot, theme)
+    qtbot.addWidget(options)
+    options.show_values()
+    assert options.thinking.currentText() == f"Model's default ({default})".replace(" (None)", "")
+
+
 def test_the_limit_of_thinking_reaches_the_engine_and_off_needs_no_switch(
     qtbot: QtBot, chat: Chat, options: ChatOptions
 ) -> None:

@@ -27,7 +27,7 @@ from rdchat.ui.style import (
 )
 from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.wording import counted, parameter_text
-from tests.ui.shown_widgets import activate
+from tests.ui.shown_widgets import activate, picture_of
 
 _SCHEMES = (Qt.ColorScheme.Light, Qt.ColorScheme.Dark)
 
@@ -65,10 +65,10 @@ def test_the_focus_ring_is_at_the_edge(qtbot: QtBot, theme: Theme, scheme: Qt.Co
     theme.set_scheme(scheme)
     button = TextButton("Show Downloads", theme)
     window = _shown(qtbot, button)
-    plain = button.grab().toImage()
+    plain = picture_of(button)
     button.setFocus(Qt.FocusReason.TabFocusReason)
     qtbot.waitUntil(button.hasFocus)
-    focused = button.grab().toImage()
+    focused = picture_of(button)
     middle = button.height() // 2
     assert focused.pixelColor(1, middle) == QColor(theme.colors.accent)
     inside = button.rect().adjusted(3, 3, -3, -3)
@@ -108,7 +108,7 @@ def compose(field: QPlainTextEdit, text: str, committed: str = "") -> None:
 
 
 def picture(field: QPlainTextEdit) -> QImage:
-    return field.viewport().grab().toImage()
+    return picture_of(field.viewport())
 
 
 @pytest.fixture(

@@ -14,6 +14,7 @@ from rdchat.inference.api import Spent
 from rdchat.ui.style import ThinBar, layouts, line_icon, line_pixmap, show_share
 from rdchat.ui.style.theme import DARK, LIGHT, Colors, Theme, control_font
 from tests.grids import grid
+from tests.ui.shown_widgets import picture_of
 
 
 def _contrast(one: QColor, other: QColor) -> float:
@@ -171,7 +172,7 @@ def test_the_rings_of_check_boxes_and_radio_buttons_can_be_seen(
         control.setEnabled(enabled)
         column.addWidget(control)
     page.show()
-    picture = page.grab().toImage()
+    picture = picture_of(page)
     for control, part in controls.items():
         option = QStyleOptionButton()
         control.initStyleOption(option)

@@ -16,7 +16,7 @@ from rdchat.ui.transcript.markdown.parser import PlainParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_CHARACTERS, TextBody
 from tests.links import click, collected_links
 from tests.serving import in_background
-from tests.ui.shown_widgets import choose_files, click_on, press_key, shown_child, turn_wheel
+from tests.ui.shown_widgets import choose_files, click_on, picture_of, press_key, shown_child, turn_wheel
 from tests.ui.transcript.conftest import RICH, body_of, button, draw, new_body
 
 MakeBody = Callable[..., TextBody]
@@ -245,7 +245,7 @@ def test_items_from_right_to_left_have_their_number_on_the_right(make_body: Make
 def test_the_bar_of_a_quotation_stands_where_its_lines_begin(theme: Theme, make_body: MakeBody) -> None:
     for text, side in (("> English", 0), ("> ציטוט", 1)):
         body = make_body(text)
-        image = body.viewport().grab().toImage()
+        image = picture_of(body.viewport())
         x = round(body.document().textWidth()) * side + (-2 if side else 1)
         middle = body.document().documentLayout().blockBoundingRect(body.document().begin()).center().y()
         assert image.pixelColor(x, round(middle)) == theme.colors.border
@@ -269,9 +269,9 @@ def test_long_code_scrolls_alone_and_the_text_keeps_its_width(make_body: MakeBod
     assert first.lineCount() > 1
     assert all(first.lineAt(n).naturalTextWidth() <= 600 for n in range(first.lineCount()))
     assert shown.horizontalScrollBar().maximum() == 0
-    before = shown.grab().toImage()
+    before = picture_of(shown)
     code.setValue(code.maximum())
-    after = shown.grab().toImage()
+    after = picture_of(shown)
     changed = [
         y for y in range(before.height()) if any(before.pixel(x, y) != after.pixel(x, y) for x in (50, 200, 400))
     ]
