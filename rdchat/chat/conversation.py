@@ -482,6 +482,22 @@ def call_of(path: Sequence[Message], result: Message) -> ToolCall | None:
     return next((each for each in calls if each.call_id == result.tool_call_id), None)
 
 
+def last_calls(path: Sequence[Message]) -> dict[ToolCall, Message | None]:
+    """Return the calls that can be run of a path's last reply, with their results; None for a call without one."""
+    results = dict[str, Message]()
+    for message in reversed(path):
+        if message.role is not Role.TOOL:
+            return {call: results.get(call.call_id) for call in message.tool_calls if not call.refusal}
+        # Of several results of one call the last counts.
+        results.setdefault(message.tool_call_id, message)
+    return {}
+
+
+def waiting_calls(path: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Return the calls of a path's last reply that have no result."""
+    return tuple(call for call, result in last_calls(path).items() if result is None)
+
+
 def uncut(path: Sequence[Message]) -> Sequence[Message]:
     """Return the messages of a path that the model gets."""
     return path[MessagePath.as_path(path).cut_index + 1 :]

@@ -52,7 +52,9 @@ _NOTE_SOURCE = """
             WHERE conversation_id = ?1 AND role = 'assistant' AND status = 'complete' AND text <> '' AND NOT edited
                 AND coalesce(iif(json_valid(drafting), json_extract(drafting, '$.server'), NULL), '?') <> '')
         UNION ALL SELECT 'a summary of another chat' WHERE EXISTS (
-            SELECT 1 FROM conversations WHERE id = ?1 AND instr(system_prompt, ?3))
+            SELECT 1 FROM conversations WHERE id = ?1 AND instr(system_prompt, ?3)
+            UNION ALL SELECT 1 FROM messages
+            WHERE conversation_id = ?1 AND parent_id IS NULL AND context_cut IS NOT NULL)
         UNION ALL SELECT 'an earlier note' WHERE EXISTS (
             SELECT 1 FROM notes WHERE (folder_id IS ?2 OR folder_id IS NULL) AND source <> '')
     )

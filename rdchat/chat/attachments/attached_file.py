@@ -338,21 +338,27 @@ def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
 
 
 def _cut(text: str) -> list[str]:
-    """Split a text into pieces of at most `PASSAGE` characters.
-
-    A piece ends in the second half of these: behind the last paragraph that ends there, else behind the last line, else
-    the last sentence, else the last word; else it has `PASSAGE` characters.
-    """
+    """Split a text into pieces of at most `PASSAGE` characters; see `piece_end`."""
     pieces: list[str] = []
     index = 0
     while index < len(text):
-        end = index + PASSAGE
-        if end < len(text):
-            earliest = index + PASSAGE // 2
-            ends = (text.rfind(mark, earliest, end) + len(mark) for mark in ("\n\n", "\n", ". ", " "))
-            end = next((each for each in ends if each > earliest), end)
+        end = piece_end(text, index, PASSAGE)
         piece = text[index:end].strip("\n")
         if piece.strip():
             pieces.append(piece)
         index = end
     return pieces
+
+
+def piece_end(text: str, start: int, size: int) -> int:
+    """Return where a piece of a text ends that begins at `start` and has at most `size` characters.
+
+    It ends in the second half of these: behind the last paragraph that ends there, else behind the last line, else the
+    last sentence, else the last word; else it has `size` characters.
+    """
+    end = start + size
+    if end >= len(text):
+        return len(text)
+    earliest = start + size // 2
+    ends = (text.rfind(mark, earliest, end) + len(mark) for mark in ("\n\n", "\n", ". ", " "))
+    return next((each for each in ends if each > earliest), end)

@@ -1,8 +1,9 @@
 """The prompt of a chat: what the model gets of its messages, notes, files and those of its project.
 
-A `ChatPrompt` begins as a path of stored messages. `ProjectFiles.complete` adds the texts of the project's files, then
-`ChatPrompt.with_files` reads the files and images of the messages, and `ChatPrompt.turns` returns what a chat template
-takes. This reads much from the disk, so it runs on the engine's thread or on one that counts tokens.
+A `ChatPrompt` is a path of stored messages with what belongs to it. `ChatPrompt.with_files` reads the texts and
+images, and makes a `FilledPrompt` of it, whose `turns` are what a chat template takes. This reads much from the disk,
+so it runs on the engine's thread or on one that counts tokens. `ProjectTexts` are what the files of a project add
+(`project_files`). What a model reads, what is counted, and what a summary is made of are all written by `history`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +52,22 @@ _CHARACTERS_OF_TOKEN = 4
 _CACHED = 512
 _LEFT_OUT = "(an image that is left out)"
 _INTERRUPTED = "This call was interrupted. Whether it had effects is unknown."
-_NO_OPENING = ChatMessage(Role.USER, "")
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectTexts:
+    """What the files of a project add to a prompt.
+
+    Attributes:
+        opening: What stands before the first question: the files that are whole, and the names of all.
+        images: The project's images.
+        passages: Passages of the other files by the id of the question they stand before; None is the question that is
+            not sent yet.
+    """
+
+    opening: str = ""
+    images: Sequence[AttachedFile] = ()
+    passages: Mapping[int | None, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +75,19 @@ class ChatPrompt:
     """A path of messages with a system prompt. Its messages may be read on any thread, which raises StorageError.
 
     Attributes:
-        path: From the root, or the last context cut, to the last message that the model gets. `with_files` replaces it
-            by what the model sees of it (`seen`).
+        path: From the root, or the last context cut, to the last message that the model gets.
         system_prompt: It may be blank.
         typed: A question that is not sent yet, with its files; blank for none.
         typed_images: The images of that question.
-        images: The images of the path's messages, by their ids; `with_files` finds them.
-        left_out: The oldest images of many, in whose place a line stands.
-        files: The files of the project; after `ProjectFiles.complete` only its images.
-        opening: What stands before the first question: the files that are whole; `ProjectFiles` makes it.
-        notes: The notes, which stand behind the opening, the newest last.
+        files: The files of the project.
+        notes: The notes, the newest last.
     """
 
     path: Sequence[Message]
     system_prompt: str
     typed: str = ""
     typed_images: tuple[ChatImage, ...] = ()
-    images: Images = field(default_factory=dict)
-    left_out: LeftOut = field(default_factory=dict)
     files: Sequence[AttachedFile] = ()
-    opening: ChatMessage = _NO_OPENING
     notes: Sequence[Note] = ()
 
     @property
@@ -90,12 +99,6 @@ class ChatPrompt:
     def ends_with_result(self) -> bool:
         """Whether the model gets results of tools to answer, or refusals, if none of its calls can be run."""
         return bool(self.path) and (self.path[-1].role is Role.TOOL or self.path[-1].runs_nothing)
-
-    @property
-    def beginning(self) -> tuple[ChatMessage, ...]:
-        """What all chats of the project begin with, once `with_files` has it: none without files."""
-        has_files = self.opening.content or self.opening.images
-        return (*history((), self.system_prompt), self.opening) if has_files else ()
 
     def permission(self, address: str) -> str:
         """Return what allows a chat to go to a server: its address, with digests of the project's files and notes."""
@@ -110,8 +113,9 @@ class ChatPrompt:
         check: Callable[[], None] = lambda: None,
         *,
         image_of: ImageOf = lambda _file, _check: None,
-    ) -> "ChatPrompt":
-        """Return the prompt with what the model sees of its path, and the files of each message before its text.
+        project: ProjectTexts = ProjectTexts(),
+    ) -> "FilledPrompt":
+        """Return the prompt with what the model sees of its path (`seen`), and the files before each message's text.
 
         Where there are more images than a prompt may have, a line stands for each of the oldest.
 
@@ -119,12 +123,12 @@ class ChatPrompt:
             text_of: Reads the text of a file.
             check: Called before each message; what it raises ends the work.
             image_of: Reads an image; None if it cannot be read, for which there is a line of text.
+            project: What the files of the project add.
         """
-        # `ProjectFiles.complete` has left only images here.
-        of_project = [(file, image_of(file, check)) for file in self.files]
+        of_project = [(file, image_of(file, check)) for file in project.images]
         unreadable = [block_of(file, "") for file, image in of_project if image is None]
-        text = "\n\n".join(filter(None, [self.opening.content, *unreadable]))
-        opening = replace(self.opening, content=text, images=tuple(image for _, image in of_project if image))
+        text = "\n\n".join(filter(None, [project.opening, *unreadable]))
+        opening = ChatMessage(Role.USER, text, images=tuple(image for _, image in of_project if image))
         path: list[Message] = []
         images: dict[int, tuple[ChatImage, ...]] = {}
         for each in seen(self.path):
@@ -132,8 +136,8 @@ class ChatPrompt:
             pairs = [(file, image_of(file, check) if file.kind is FileKind.IMAGE else None) for file in each.files]
             images[each.id] = tuple(image for _, image in pairs if image)
             blocks = [block_of(file, text_of(file)) for file, image in pairs if image is None]
-            texts = [*blocks, each.text] if each.text.strip() else blocks
-            path.append(replace(each, text="\n\n".join(texts)) if blocks else each)
+            parts = [*blocks, project.passages.get(each.id, ""), each.text]
+            path.append(replace(each, text="\n\n".join(part for part in parts if part.strip())))
         # Images beyond the limit: the first messages give theirs up, oldest first, until there are few enough. Those of
         # the project and of the typed question stay.
         excess = len(opening.images) + len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
@@ -145,13 +149,52 @@ class ChatPrompt:
                 images[each.id] = images[each.id][excess:]
                 left_out[each.id] = [image.digest for image in oldest]
                 excess -= len(oldest)
-        return replace(self, path=path, images=images, opening=opening, left_out=left_out)
+        typed = "\n\n".join(filter(None, [project.passages.get(None, ""), self.typed]))
+        return FilledPrompt(path, self.system_prompt, opening, self.notes, typed, self.typed_images, images, left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class FilledPrompt:
+    """A prompt with the texts of its files and its images.
+
+    Attributes:
+        path: What the model sees of the messages, each with its files and passages before its text.
+        system_prompt: It may be blank.
+        opening: What stands before the first question: the project's files.
+        notes: They stand behind the opening, the newest last.
+        typed: A question that is not sent yet, with its files and passages; blank for none.
+        typed_images: The images of that question.
+        images: The images of the path's messages, by their ids.
+        left_out: The oldest images of many, in whose place a line stands.
+    """
+
+    path: Sequence[Message]
+    system_prompt: str
+    opening: ChatMessage
+    notes: Sequence[Note]
+    typed: str
+    typed_images: tuple[ChatImage, ...]
+    images: Images
+    left_out: LeftOut
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is a question that is not sent yet."""
+        return bool(self.typed.strip() or self.typed_images)
+
+    @property
+    def beginning(self) -> tuple[ChatMessage, ...]:
+        """What all chats of the project begin with; none without files."""
+        has_files = self.opening.content or self.opening.images
+        return (*history((), self.system_prompt), self.opening) if has_files else ()
+
+    @property
+    def stored(self) -> "FilledPrompt":
+        """The prompt without the question that is not sent yet."""
+        return replace(self, typed="", typed_images=())
 
     def turns(self, check: Callable[[], object] = lambda: None) -> tuple[ChatMessage, ...]:
-        """Return what a chat template takes, of a prompt that `with_files` has made.
-
-        `check` is called before each message, and may raise.
-        """
+        """Return what a chat template takes; `check` is called before each message, and may raise."""
         turns = list(history(self.path, self.system_prompt, check, self.images))
         # The opening and the notes come behind the system prompt, if there is one.
         first = 1 if turns and turns[0].role is Role.SYSTEM else 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.attachments.attached_file import FileKind, block_of
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
 from rdchat.chat.conversation import (
     NEW_CHAT,
     Conversation,
@@ -184,20 +184,31 @@ class OpenChat(QObject):
         self.path = MessagePath()
         self._emit_opened()
 
-    def begin_chat(self, title: str, system_prompt: str) -> None:
-        """Open a new chat with the options of this one and another system prompt, stored at once."""
+    def begin_chat(self, title: str, cut: ContextCut, files: Sequence[tuple[AttachedFile, str]]) -> None:
+        """Open a new chat with the options of this one, stored at once.
+
+        Its first message says where it comes from, and has the mark with what the model gets in its place.
+
+        Args:
+            title: Of the new chat.
+            cut: The mark.
+            files: The files of the mark, with their texts.
+        """
+        origin = f"Goes on from “{self.conversation.title}”."
         # Where it cannot be stored, a new chat with these options is open.
         self.conversation = replace(
             self.conversation,
             id=NEW_CHAT.id,
             title=NEW_CHAT.title,
-            system_prompt=system_prompt,
             pinned_at=None,
             archived=False,
         )
         self.path = MessagePath()
         with self._storage.writing():
             self.conversation = self._store.create_conversation(title, like=self.conversation)
+            first = self._store.add_message(self.conversation.id, None, Role.USER, origin, files=files)
+            self._store.set_context_cut(first.id, cut)
+            self.path = self._store.messages(self.conversation.id)
         self._emit_opened()
         self.stored.emit()
 

@@ -14,10 +14,9 @@ from rdchat.chat.attachments.attached_file import (
     passages_of,
     ranked,
 )
-from rdchat.chat.conversation import Message
 from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.inference.api import ChatMessage, Role
-from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText
+from rdchat.inference.api import Role
+from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText, ProjectTexts
 from rdchat.services.files.part_choice import tokens_of
 
 FULL_SHARE = 2
@@ -49,10 +48,10 @@ class ProjectFiles:
         # Passages by file, question and their number.
         self._cache: dict[tuple[AttachedFile, str, int], Part] = {}
 
-    def complete(
+    def texts(
         self, prompt: ChatPrompt, model: str, limit: int, count: Count, check: Callable[[], None]
-    ) -> ChatPrompt:
-        """Return a prompt with the texts of its project's files; its images stay in `files`, for `with_files`.
+    ) -> ProjectTexts:
+        """Return what the files of a prompt's project add to it.
 
         A file is whole if it still fits, in the files' order: behind one that does not, a smaller one may. Each
         question of the path, and the typed one, gets the passages of the other files before its text.
@@ -70,7 +69,7 @@ class ProjectFiles:
         taken = 0
         for file in prompt.files:
             check()
-            # An image takes none of this room, so all images are in `full`, and stay in the prompt's `files`.
+            # An image takes none of this room, so all images are in `full`.
             tokens = 0 if file.kind is FileKind.IMAGE else self._tokens_of(file, model, count)
             if taken + tokens <= room:
                 full.append(file)
@@ -81,18 +80,19 @@ class ProjectFiles:
         # eighth is 4,096 characters, and a passage has 1,200), so each of two files gets one.
         number = min(_MAX_PASSAGES, limit * _CHARACTERS_OF_TOKEN // _PASSAGES // PASSAGE) // max(len(parts), 1)
 
-        def with_passages(question: str) -> str:
-            passages = [self._passages(file, question, max(number, 1)) for file in parts] if question.strip() else []
-            return "\n\n".join([*filter(None, passages), question])
-
-        path: list[Message] = []
-        for each in prompt.path:
-            check()
-            path.append(replace(each, text=with_passages(each.text)) if each.role is Role.USER and parts else each)
+        asked: tuple[int | None, str] | None = None
+        if prompt.asks:
+            asked = None, prompt.typed
+        else:
+            questions = (each for each in reversed(prompt.path) if each.role is Role.USER)
+            asked = next(((each.id, each.text) for each in questions if each.text.strip()), None)
+        passages = dict[int | None, str]()
+        if asked is not None and parts:
+            found = [self._passages(file, asked[1], max(number, 1)) for file in parts]
+            passages[asked[0]] = "\n\n".join(filter(None, found))
         blocks = [block_of(file, self._text_of(file)) for file in full if file.kind is not FileKind.IMAGE]
         images = [file for file in full if file.kind is FileKind.IMAGE]
-        opening = ChatMessage(Role.USER, "\n\n".join(blocks))
-        return replace(prompt, path=path, typed=with_passages(prompt.typed), files=images, opening=opening)
+        return ProjectTexts("\n\n".join(blocks), images, passages)
 
     def _tokens_of(self, file: AttachedFile, model: str, count: Count) -> int:
         """Count the tokens of a file; an estimate, where they cannot be counted, is not remembered."""

@@ -41,10 +41,7 @@ from rdchat.inference.api import (
     ThinkingChoice,
 )
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
-from rdchat.services.chat.chat_prompt import (
-    ChatPrompt,
-    Count,
-)
+from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FilledPrompt, ProjectTexts
 from rdchat.services.chat.project_files import ProjectFiles
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
 from rdchat.services.chat_caches import DiskCacheControl
@@ -191,6 +188,20 @@ class Replies(QObject):
         request = GenerationRequest(messages, sampling, draft=DraftSettings(mode), **options)
         return self.model.engine.submit(request, on_event, background=True)
 
+    def ask_of_chat(
+        self,
+        conversation: Conversation,
+        messages: tuple[ChatMessage, ...],
+        max_tokens: int,
+        on_event: Callable[[EngineEvent], object],
+    ) -> EngineRequest:
+        """Ask the loaded model for text with a chat's own prompt, of which `messages` are more, so that its KV cache is
+        read on; any other request stops it.
+        """
+        info = self.model.info
+        options = self._options_of_prompt(conversation, info) if info else {}
+        return self.ask_aside(messages, max_tokens, on_event, Mode.AUTO, **options)
+
     @property
     def chats_being_written(self) -> set[int]:
         """Ids of the chats with a reply or a call of a tool that has not ended."""
@@ -323,20 +334,22 @@ class Replies(QObject):
 
     def complete(
         self, prompt: ChatPrompt, count: Count, check: Callable[[], None], *, counted: bool = True
-    ) -> ChatPrompt:
+    ) -> FilledPrompt:
         """Return a prompt with its files, its project's, and the newest notes that fit; not on the main thread.
 
         See `PromptImages.image` for `counted`.
         """
         model = self.model.info
+        project = ProjectTexts()
         if model is not None:
             limit = min(self.drafting.control.values.notes_tokens, model.context_length // _NOTES_SHARE)
             notes = prompt.notes
             # Leaving out more of the oldest notes never adds tokens: search for the fewest to leave out.
             fits = lambda first: tokens_of(notes_text(notes[first:]), count).tokens <= limit  # noqa: E731
             prompt = replace(prompt, notes=notes[bisect_left(range(len(notes)), True, key=fits) :])
-            prompt = self._project_files.complete(prompt, str(model.path), model.context_length, count, check)
-        return prompt.with_files(self.file_text, check, image_of=partial(self.image_of, counted=counted))
+            project = self._project_files.texts(prompt, str(model.path), model.context_length, count, check)
+        image_of = partial(self.image_of, counted=counted)
+        return prompt.with_files(self.file_text, check, image_of=image_of, project=project)
 
     @property
     def _image_cap(self) -> ImageCap:
@@ -378,13 +391,9 @@ class Replies(QObject):
         seed = live.message.seed or 0
         continues = live.begins_at > 0
         earlier = self._earlier.index
-        # The choice of thinking may have been made for another model, or for one without a switch. Off still holds for
-        # such a model, as a limit of 0 tokens for thinking (`is_off`).
-        thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
-        is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
         # An answer with a format cannot have calls.
         live.offered = {} if values.answer_shape else self.tools.definitions(conversation)
-        tools = tools_json(live.offered)
+        options = self._options_of_prompt(conversation, model)
         count = self.counter(conversation)
         # A system prompt of the chat's own is nothing to keep with the project.
         shares = prompt.system_prompt == order.usual(conversation).system_prompt
@@ -397,18 +406,29 @@ class Replies(QObject):
                 seed=seed,
                 draft=draft,
                 continue_last=continues,
-                thinking=thinking,
-                thinking_tokens=0 if is_off else values.thinking_tokens,
                 shape=values.answer_shape,
-                tools=tools,
                 earlier=earlier,
                 keep=self.caches.folder(conversation, order.project_folder(conversation)),
                 shared=complete.beginning if shares else (),
-                image_cap=self._image_cap,
+                **options,
             )
 
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))
         self.drafting.follow_reply(live.request, draft, conversation.id, values.draft)
+
+    def _options_of_prompt(self, conversation: Conversation, model: ModelInfo) -> dict[str, Any]:
+        """Return what decides a chat's prompt besides its messages, by the names of `GenerationRequest`."""
+        values = self.order.effective_values(conversation)
+        # The choice of thinking may have been made for another model, or for one without a switch. Off still holds for
+        # such a model, as a limit of 0 tokens for thinking (`is_off`).
+        thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
+        is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
+        return {
+            "thinking": thinking,
+            "thinking_tokens": 0 if is_off else values.thinking_tokens,
+            "tools": "" if values.answer_shape else tools_json(self.tools.definitions(conversation)),
+            "image_cap": self._image_cap,
+        }
 
     def _on_event(self, live: Reply, event: EngineEvent) -> None:
         """Take an event of a reply's request: of the prompt, of new text, or the end."""

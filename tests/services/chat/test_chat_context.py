@@ -11,7 +11,7 @@ from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api import ChatMessage, FinishReason, Role, SamplingParams, ThinkingChoice
 from rdchat.services.chat import cut_plan
 from rdchat.services.chat.chat_context import TOO_LONG, ContextMeter, ContextUse, Doing, SummaryProgress
-from rdchat.services.chat.cut_plan import pieces_of, summary_request
+from rdchat.services.chat.summary_requests import asked_of_piece, pieces_of
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import MODEL, Reply, ScriptedEngine
 from tests.services.window import Window, collected, pause_midway
@@ -268,11 +268,11 @@ def test_a_text_longer_than_the_context_is_summarised_in_pieces() -> None:
         return sum(len(message.content.split()) for message in messages)
 
     text = " ".join(f"w{number}" for number in range(1000))
-    asking = count(summary_request("", ""))
+    asking = count(asked_of_piece("", ""))
     pieces = pieces_of(text, count, asking + 300)
     assert "".join(pieces) == text
     assert len(pieces) > 3
-    assert all(count(summary_request(piece, "")) <= asking + 300 for piece in pieces)
+    assert all(count(asked_of_piece(piece, "")) <= asking + 300 for piece in pieces)
     with pytest.raises(PromptTooLongError):
         pieces_of(text, count, asking)
 

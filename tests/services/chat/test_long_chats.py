@@ -15,7 +15,7 @@ from rdchat.chat.summaries import ContextCut
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import GenerationRequest, ReplyEnd, Role
 from rdchat.services.chat.chat_context import Doing
-from rdchat.services.chat.cut_plan import SUMMARY_WISH
+from rdchat.services.chat.summary_requests import SUMMARY_WISH, text_of
 from rdchat.tools.definitions import ToolResult
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import approve
@@ -34,9 +34,8 @@ def summaries(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> list[s
     generate = engine.generate
 
     def answer(request: GenerationRequest, stopped: object) -> Iterator[object]:
-        content = request.messages[0].content
-        if SUMMARY_WISH in content:
-            asked.append(content)
+        if SUMMARY_WISH in request.messages[-1].content:
+            asked.append(text_of(request.messages))
             engine.replies.insert(0, Reply((f"Summary {len(asked)}.",)))
         return generate(request, stopped)  # type: ignore[arg-type,return-value]
 

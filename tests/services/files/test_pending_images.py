@@ -9,8 +9,8 @@ from rdchat.chat.attachments.attached_file import MAX_FILES, MAX_IMAGE_BYTES, im
 from rdchat.chat.conversation import Message
 from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall
-from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
-from rdchat.services.chat.cut_plan import Budget, cut_position, text_of_turns
+from rdchat.services.chat.chat_prompt import ChatPrompt, FilledPrompt, ends_with_question
+from rdchat.services.chat.cut_plan import Budget, cut_position
 from rdchat.tools.definitions import ToolResult
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
@@ -102,7 +102,7 @@ def reply(number: int, text: str = "Yes.", cut: ContextCut | None = None) -> Mes
     return Message(number, 1, number - 1, Role.ASSISTANT, text, context_cut=cut)
 
 
-def prompt(*path: Message) -> ChatPrompt:
+def prompt(*path: Message) -> FilledPrompt:
     return ChatPrompt(path, "").with_files(lambda _file: "", image_of=lambda file, _: image(int(file.name[0])))
 
 
@@ -134,7 +134,7 @@ def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
 
 def test_an_image_alone_is_a_question_and_is_named_in_a_summary() -> None:
     assert ends_with_question([asked(1)])
-    text = text_of_turns([asked(1, "What?"), reply(2)], (), str)
+    text = text_of(prompt(asked(1, "What?"), reply(2)).turns())
     assert text == "Person: (image: 1.png)\nWhat?\n\nAssistant: Yes."
 
 
