@@ -1,4 +1,4 @@
-"""Patterns of the words by which people ask to remember something, from `note_wordings.toml`."""
+"""Patterns of the words by which people ask to remember something, from `note_wordings.toml`, which describes them."""
 
 import re
 import tomllib
@@ -8,43 +8,23 @@ from itertools import chain
 
 _TEXT = resources.files("rdchat.chat").joinpath("note_wordings.toml").read_text(encoding="utf-8")
 _TABLE = tomllib.loads(_TEXT)
+_FLAGS = re.VERBOSE | re.IGNORECASE | re.MULTILINE | re.DOTALL
 
 
-def _any(entries: list[str]) -> str:
-    """Return a pattern that matches any of the entries of a list."""
-    return f"(?:{'|'.join(entries)})".replace(" ", r"\s+")
+def _pattern(pattern: str, *tables: dict[str, list[str]]) -> re.Pattern[str]:
+    """Return a pattern where each list's name in braces is replaced by any of its entries in all tables."""
+    lists = {name: "|".join(chain(*(each[name] for each in tables))).replace(" ", r"\s+") for name in tables[0]}
+    return re.compile(pattern.format(**{name: f"(?:{entries})" for name, entries in lists.items()}), _FLAGS)
 
 
-def _wish(pattern: str, *languages: dict[str, list[str]]) -> re.Pattern[str]:
-    """Return a pattern in which a list's name stands for any of its entries in the languages."""
-    lists = {name: _any(list(chain(*(each[name] for each in languages)))) for name in languages[0]}
-    return re.compile(pattern.format(**lists), re.VERBOSE | re.IGNORECASE | re.DOTALL)
-
-
-WISHES = (
-    _wish(_TABLE["languages"].pop("pattern"), *_TABLE["languages"].values()),
-    *(_wish(_TABLE[name].pop("pattern"), _TABLE[name]) for name in ("Chinese", "Japanese")),
+# The words of one language may stand before those of another one: "OK, merk dir …".
+WISHES = tuple(_pattern(each["pattern"], *each["languages"].values()) for each in _TABLE["wishes"])
+ABBREVIATION, BULLET, ENDS_SHORT, OTHERS, SENTENCE = (
+    _pattern(_TABLE["patterns"][name], _TABLE["lists"])
+    for name in ("abbreviation", "bullet", "ends_short", "others", "sentence")
 )
-"""Match a sentence: `rest` is what to remember, and `request` is there where it may have a question mark."""
-TAG = re.compile(rf"[,\uff0c、]\s*{_any(_TABLE['tags'])}\s*$", re.IGNORECASE)
-"""Ends a sentence, and is nothing to remember: `, OK`."""
-NO_FACT = frozenset(_TABLE["no_fact"])
-"""Words that are no fact, in whatever number."""
-NOTHING = frozenset(_TABLE["nothing"])
-"""The words of an answer that has no note."""
-BEFORE_A_WORD = re.compile(rf"(?:^|[\s(]){_any(_TABLE['before_a_word'])}\.\Z", re.IGNORECASE)
-"""An abbreviation or initial at the end of a text, with its point, behind which a sentence goes on: `Dr.`, `e.g.`"""
-AT_AN_END = re.compile(rf"(?:^|[\s(\d]){_any(_TABLE['at_an_end'])}\.\Z|(?:\.\.|…)\Z", re.IGNORECASE)
-"""One behind which it may end, as behind an ellipsis: `p.m.`, `etc.`"""
-GOES_ON = re.compile(rf"[ \t]+{_any(_TABLE['goes_on'])}")
-"""What stands behind `AT_AN_END` where the sentence goes on."""
-OTHERS = re.compile(_TABLE["others"], re.VERBOSE | re.MULTILINE | re.DOTALL)
-"""Words of others."""
-BULLET = re.compile(_TABLE["bullet"], re.IGNORECASE)
-"""What stands before an entry of a list, such as `- `, `•` or `2)`."""
-END_MARKS = f" {_TABLE['end_marks']}"
-"""Marks that end a sentence, and the blank."""
-SENTENCE_END = re.compile(_TABLE["sentence_end"])
+NO_FACT = frozenset(_TABLE["lists"]["no_fact"])
+END_MARKS = _TABLE["end_marks"]
 PLAIN = {
     code: base for code in range(0xC0, 0x180) if (base := unicodedata.normalize("NFD", chr(code))[0]).isascii()
 } | dict.fromkeys(map(ord, _TABLE["apostrophes"]), "'")

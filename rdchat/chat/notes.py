@@ -2,21 +2,20 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from secrets import token_hex
 
 from rdchat.chat.note_wordings import (
-    AT_AN_END,
-    BEFORE_A_WORD,
+    ABBREVIATION,
     BULLET,
     END_MARKS,
-    GOES_ON,
+    ENDS_SHORT,
     NO_FACT,
-    NOTHING,
     OTHERS,
     PLAIN,
-    SENTENCE_END,
-    TAG,
+    SENTENCE,
     WISHES,
 )
 
@@ -29,9 +28,8 @@ NOTES_WISH = (
 )
 _HEAD = "Notes from earlier chats, which I kept:"
 # In characters.
-_LONGEST_WORD = 24
-_LONGEST_TAG = 60
 _LONGEST_QUESTION = 100_000
+_KEY_LETTERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,54 +77,46 @@ def asked_notes(question: str) -> list[str]:
     if len(question) > _LONGEST_QUESTION:
         return []
     text = unicodedata.normalize("NFC", question)
-    own = OTHERS.sub(lambda others: "_" * len(others[0]), text).translate(PLAIN)
+    own = ABBREVIATION.sub(_masked, OTHERS.sub(_masked, text).translate(PLAIN))
     notes: list[str] = []
-    for begin, end, mark in _sentences(own):
-        tag = TAG.search(own, max(begin, end - _LONGEST_TAG), end)
-        last = tag.start() if tag else end
-        wish = next(filter(None, (pattern.match(own, begin, last) for pattern in WISHES)), None)
-        if wish is not None and (tag or wish["request"] or not {"?", "\uff1f"} & set(mark)):
-            rest = text[slice(*wish.span("rest"))].strip()
+    for sentence in SENTENCE.finditer(own):
+        wish = next(filter(None, (each.match(own, *sentence.span("words")) for each in WISHES)), None)
+        if wish is not None and (wish["request"] or wish["tag"] or not {"?", "\uff1f"} & set(sentence["mark"])):
+            begin, end = wish.span("rest")
+            rest = text[begin : sentence.end() if end == sentence.end("words") else end].strip()
             notes += _entries(rest) if BULLET.match(rest) else [_without_point(rest)]
-    return [note for note in notes if _words(note) - NO_FACT]
+    return list(filter(_is_fact, notes))
 
 
 def notes_from_model(answer: str) -> list[str]:
     """Return the notes in a model's answer to `NOTES_WISH`."""
-    return [note for note in _entries(answer) if _words(note) - NOTHING]
+    return list(filter(_is_fact, _entries(answer)))
+
+
+def note_digest(text: str, like: str = "") -> str:
+    """Return a key, that of another digest or a new one, and the digest of a note's text with it.
+
+    The digest is short, so that many texts have the same one: it tells nearly nothing of a text that was dismissed.
+    """
+    key = like[:_KEY_LETTERS] or token_hex(_KEY_LETTERS // 2)
+    return key + blake2b(text.casefold().encode(), key=key.encode(errors="replace"), digest_size=4).hexdigest()
 
 
 def _entries(text: str) -> list[str]:
-    """Return the entries of a list without their bullets; other lines are left out."""
-    bullets = ((BULLET.match(line), line) for line in text.splitlines())
-    return [_without_point(" ".join(line[bullet.end() :].split())) for bullet, line in bullets if bullet]
+    """Return the entries of a list without their bullets, each on one line; other lines are left out."""
+    entries = [BULLET.sub("", line, 1) for line in text.splitlines() if BULLET.match(line)]
+    return [_without_point(" ".join(entry.split())) for entry in entries]
+
+
+def _masked(found: re.Match[str]) -> str:
+    return "_" * len(found[0])
 
 
 def _without_point(text: str) -> str:
     """Return a text without the point that ends it, unless that belongs to an abbreviation."""
-    return text if _is_abbreviation(text[-_LONGEST_WORD:]) else text.rstrip(END_MARKS)
+    return text if ENDS_SHORT.search(text) else text.rstrip(END_MARKS)
 
 
-def _is_abbreviation(text: str) -> bool:
-    """Return whether a text ends with an abbreviation, or with an ellipsis."""
-    return bool(BEFORE_A_WORD.search(text) or AT_AN_END.search(text))
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.casefold()))
-
-
-def _sentences(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield begin and end of each sentence of a text without accents, and the mark behind it."""
-    begin = 0
-    for mark in SENTENCE_END.finditer(text):
-        end = mark.end()
-        last = text[max(mark.start() - _LONGEST_WORD, 0) : end]
-        if BEFORE_A_WORD.search(last):
-            goes_on = bool(text[end : end + _LONGEST_WORD].strip())
-        else:
-            goes_on = bool(AT_AN_END.search(last) and GOES_ON.match(text, end))
-        if not goes_on:
-            yield begin, end if _is_abbreviation(last) else mark.start(), mark[0]
-            begin = end
-    yield begin, len(text), ""
+def _is_fact(text: str) -> bool:
+    """Return whether a text is no answer such as `(none)`, nor the rest of `remember that for me`."""
+    return not NO_FACT.issuperset(re.findall(r"\w+", text.casefold()))
