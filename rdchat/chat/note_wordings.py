@@ -6,8 +6,7 @@ import unicodedata
 from importlib import resources
 from itertools import chain
 
-_TEXT = resources.files("rdchat.chat").joinpath("note_wordings.toml").read_text(encoding="utf-8")
-_TABLE = tomllib.loads(_TEXT)
+_TABLE = tomllib.loads(resources.files("rdchat.chat").joinpath("note_wordings.toml").read_text(encoding="utf-8"))
 _FLAGS = re.VERBOSE | re.IGNORECASE | re.MULTILINE | re.DOTALL
 
 

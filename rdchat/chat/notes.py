@@ -43,7 +43,7 @@ class Note:
         source: The text of others in that chat from which it may come: `a file or a result of a tool`; empty for none.
         scope: Where it counts, for people: `the project “Work”`.
         date: The day when it was kept: `2026-11-29`.
-        chat: Its chat, for people: `the chat “Soup”`, or `a deleted chat`.
+        chat: Its chat, for people: `the chat “Soup”`, or `a deleted chat`; empty if it has none, or none any more.
         id: The primary key; 0 while it is proposed.
     """
 
@@ -81,7 +81,7 @@ def asked_notes(question: str) -> list[str]:
     notes: list[str] = []
     for sentence in SENTENCE.finditer(own):
         wish = next(filter(None, (each.match(own, *sentence.span("words")) for each in WISHES)), None)
-        if wish is not None and (wish["request"] or wish["tag"] or not {"?", "\uff1f"} & set(sentence["mark"])):
+        if wish and (wish["request"] or wish["tag"] or not {"?", "\uff1f"} & set(sentence["mark"])):
             begin, end = wish.span("rest")
             rest = text[begin : sentence.end() if end == sentence.end("words") else end].strip()
             notes += _entries(rest) if BULLET.match(rest) else [_without_point(rest)]

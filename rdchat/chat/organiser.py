@@ -63,7 +63,7 @@ _ALL_NOTES = """
     SELECT n.text, n.folder_id, n.conversation_id, n.source,
         coalesce('the project “' || substr(f.name, 1, 1000) || '”', 'all chats'),
         coalesce(date(n.created_at, 'unixepoch', 'localtime'), 'an unknown day'),
-        coalesce('the chat “' || substr(c.title, 1, 1000) || '”', iif(n.conversation_id, 'a deleted chat', 'no chat')),
+        coalesce('the chat “' || substr(c.title, 1, 1000) || '”', iif(n.conversation_id, 'a deleted chat', '')),
         n.id
     FROM notes n
     LEFT JOIN folders f ON f.id = n.folder_id

@@ -86,15 +86,16 @@ class NoteControl(QObject):
 
     def keep(self, note: Note, text: str) -> bool:
         """Store a proposed or a new note, perhaps with another text; return whether it is stored."""
+        is_stored = False
         with self._storage.writing():
             self._organiser.keep_note(replace(note, text=text))
             self.dismiss(note)
-            return True
-        return False
+            is_stored = True
+        return is_stored  # noqa: RET504  a failure skips the line above
 
     def dismiss(self, note: Note) -> None:
         """Propose a note no longer: its chat stores a digest of it."""
-        if (message := self.waiting.pop(note, None)) is not None:
+        if message := self.waiting.pop(note, None):
             with self._storage.writing():
                 chat = self._store.conversation(message.conversation_id)
                 digests = map(note_digest, {note.text, _wish(note.text, message)})
@@ -108,13 +109,14 @@ class NoteControl(QObject):
 
         The old text is overwritten, and goes with the caches that have it.
         """
+        is_stored = False
         with self._storage.writing():
             self._organiser.change_note(note.id, text)
             self._organiser.erase()
             self._replies.caches.tidy(keeps_chats=False)
             self.changed.emit()
-            return True
-        return False
+            is_stored = True
+        return is_stored  # noqa: RET504  a failure skips the line above
 
     # What is proposed
 
@@ -130,7 +132,7 @@ class NoteControl(QObject):
                 return
             path = self._store.path_to(reply.id)
             question = next((each for each in reversed(path) if each.role is Role.USER), None)
-            if question is not None:
+            if question:
                 self._propose(question, asked_notes(question.text))
                 QTimer.singleShot(_QUIET_MS, self, partial(self._ask, chat, question, reply))
 

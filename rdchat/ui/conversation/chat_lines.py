@@ -23,6 +23,7 @@ from rdchat.ui.style import (
     Theme,
     ThemedLabel,
     column,
+    cut,
     push_button,
     row,
     small_text,
@@ -30,8 +31,7 @@ from rdchat.ui.style import (
 )
 
 _NO_NOTES = Notice(
-    "This chat has no notes",
-    "Chats of a project have some, and others if Settings > Notes and the chat's options say so.",
+    "This chat has no notes", "Its project, its options and Settings > Notes decide whether it has some."
 )
 _NOT_STORED = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
 
@@ -59,7 +59,9 @@ class NoteLine(BannerArea):
         for note in notes:
             is_long = len(note.text) > LONGEST_NOTE
             what = f"Shorten this note to {LONGEST_NOTE:,} characters" if is_long else "Keep this note"
-            banner = Banner(self._theme, f"{what} for {visible_text(note.scope)}?", visible_text(note.marked), "edit")
+            banner = Banner(
+                self._theme, visible_text(f"{what} for {note.scope}?"), visible_text(cut(note.marked)), "edit"
+            )
             banner.cross.hide()
             banner.add_action("No", partial(self._notes.dismiss, note), closes=False)
             banner.add_action("Edit…", partial(self._edit, note), closes=False)
@@ -72,10 +74,10 @@ class NoteLine(BannerArea):
         """Let the person add a text of a message to the notes, unless its chat has none."""
         with self._controller.storage.reading():
             note = self._notes.note_from(self._chat.conversation, message, text)
-            if note is None:
-                self._controller.notice_raised.emit(_NO_NOTES)
-            else:
+            if note:
                 self._edit(note)
+            else:
+                self._controller.notice_raised.emit(_NO_NOTES)
 
     def _edit(self, note: Note) -> None:
         NoteSheet(self.window(), self._theme, self._notes, note).open()

@@ -106,12 +106,11 @@ class ProjectSheet(Sheet):
         head = ThemedLabel(theme, "Instructions", bold=True)
         files = row((ThemedLabel(theme, "Files", bold=True), 1), self.add)
         self.notes = NoteList(theme, controller, folder)
-        notes = ThemedLabel(theme, "Notes", bold=True)
+        notes = ThemedLabel(theme, "Notes", bold=True), small_text(theme, _NOTES), self.notes
         parts = (SMALL, head, self.instructions, SMALL, form, SMALL, files, self.chips, self.note, self.problem)
-        parts += (SMALL, notes, small_text(theme, _NOTES), self.notes)
         answers = ("Cancel", nothing), ("Save", self._save)
         title = f"Project “{visible_text(folder.name)}”"
-        super().__init__(parent, theme, title, _TEXT, answers, parts=parts)
+        super().__init__(parent, theme, title, _TEXT, answers, parts=(*parts, SMALL, *notes))
         self.problem.hide()
         attacher = FileAttacher(controller, self.files, self.chips, theme, self, question=self.instructions.toPlainText)
         attacher.noted.connect(self._show_problem)

@@ -26,7 +26,6 @@ from rdchat.ui.style import (
     visible_text,
 )
 
-_HEIGHT = 130
 _GONE = "Its text is overwritten, and the caches of chats on disk are cleared. This cannot be undone."
 
 type Scope = tuple[str, int | None]
@@ -54,10 +53,9 @@ class NoteSheet(Sheet):
         self.scope = choice_box("What the note is for", "", scopes)
         self.length = small_text(theme)
         self.scope.setVisible(bool(scopes))
-        parts = (self.scope, self.field, self.length)
+        title = visible_text(f"Note for {note.scope}") if note.scope else "Add Note"
         answers = ("Cancel", nothing), ("Save", self._save)
-        title = f"Note for {visible_text(note.scope)}" if note.scope else "Add Note"
-        super().__init__(window, theme, title, "", answers, parts=parts, stays=True)
+        super().__init__(window, theme, title, "", answers, parts=(self.field, self.length, self.scope), stays=True)
         self.field.textChanged.connect(self._show_length)
         self._show_length()
 
@@ -96,17 +94,22 @@ class NoteList(QWidget):
         self._folder = folder
         self._matcher = WordMatcher("")
         self.listed: list[Note] = []
-        self.list = QListWidget(wordWrap=True, spacing=2)
+        self.list = QListWidget()
+        self.list.setWordWrap(True)
+        self.list.setSpacing(2)
         self.list.setAccessibleName("Kept notes")
-        self.list.setFixedHeight(_HEIGHT)
+        self.list.setFixedHeight(130)
         self.add = push_button("Add…", "", self._add)
-        export = push_button("Export…", "Write these notes to a file", self._ask_where)
-        self.buttons = push_button("Edit…", act=self._edit), push_button("Delete…", act=self._ask_to_delete), export
+        self.buttons = (
+            push_button("Edit…", act=self._edit),
+            push_button("Delete…", act=self._ask_to_delete),
+            push_button("Export…", "Write these notes to a file", self._ask_where),
+        )
         column(self.list, row(self.add, *self.buttons, None), within=self, spacing=SMALL)
         self._notes.changed.connect(self.show_notes)
         self.show_notes()
 
-    def find(self, search: str) -> None:
+    def search(self, search: str) -> None:
         """List the notes with all words of a search, in any form, as the search of chats finds them."""
         self._matcher = WordMatcher(search, beginnings=True)
         self.show_notes()
@@ -114,7 +117,7 @@ class NoteList(QWidget):
     def show_notes(self) -> None:
         """List the notes as they are now."""
         notes = self._replies.notes()[::-1]
-        if self._folder is not None:
+        if self._folder:
             notes = [each for each in notes if each.folder_id == self._folder.id]
         if self._matcher:
             notes = [each for each in notes if self._matcher.is_in(entry_text(each))]
@@ -130,7 +133,7 @@ class NoteList(QWidget):
     @property
     def _scopes(self) -> list[Scope]:
         """What a new note can be for; nothing without projects, unless notes are for all chats too."""
-        if self._folder is not None:
+        if self._folder:
             return [(self._folder.name, self._folder.id)]
         order = self._replies.order
         everywhere = [("All chats", None)] if order.settings.notes_everywhere else []
@@ -159,4 +162,5 @@ class NoteList(QWidget):
 
 def entry_text(note: Note) -> str:
     """Return a note, and in a second line where it counts and comes from."""
-    return f"{note.marked}\nFor {note.scope}, kept {note.date} from {note.chat}"
+    chat = f" from {note.chat}" if note.chat else ""
+    return f"{note.marked}\nFor {note.scope}, kept {note.date}{chat}"

@@ -357,7 +357,7 @@ class NotesPage(SettingsPage):
         self.search = SearchField(theme, "Search", "Search notes")
         self.add_line(self.search)
         self.notes = NoteList(theme, controller)
-        self.search.textChanged.connect(self.notes.find)
+        self.search.textChanged.connect(self.notes.search)
         self.list = self.notes.list
         self.add_line(self.notes, name="Kept")
 

@@ -196,7 +196,7 @@ def shown(page: NotesPage) -> list[str]:
 def test_the_page_lists_and_searches_notes(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
     day = chat.controller.replies.notes()[0].date
     assert shown(notes) == [
-        f"I live in Lisbon\nFor all chats, kept {day} from no chat",
+        f"I live in Lisbon\nFor all chats, kept {day}",
         f"Ann leads (perhaps from a file)\nFor the project “Work”, kept {day} from the chat “Soup”",
         f"I use tabs\nFor the project “Work”, kept {day} from the chat “Soup”",
     ]
