@@ -12,7 +12,7 @@ _FLAGS = re.VERBOSE | re.IGNORECASE | re.MULTILINE | re.DOTALL
 
 def _pattern(pattern: str, *tables: dict[str, list[str]]) -> re.Pattern[str]:
     """Return a pattern where each list's name in braces is replaced by any of its entries in all tables."""
-    lists = {name: "|".join(chain(*(each[name] for each in tables))).replace(" ", r"\s+") for name in tables[0]}
+    lists = {name: "|".join(chain(*(each[name] for each in tables))).replace(" ", r"\s{1,9}") for name in tables[0]}
     return re.compile(pattern.format(**{name: f"(?:{entries})" for name, entries in lists.items()}), _FLAGS)
 
 
