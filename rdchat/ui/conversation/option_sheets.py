@@ -97,6 +97,7 @@ class ProjectSheet(Sheet):
         self.instructions = text_field(5, _INSTRUCTIONS, "Instructions of the project", _INSTRUCTIONS_TIP)
         self.instructions.setPlainText(folder.project.instructions)
         form = self._build_form()
+        self.notes = NoteList(theme, controller, folder)
         self.files = _ProjectFiles(controller.model_slot, controller.settings)
         self.chips = PendingRow(theme)
         self.chips.setAccessibleName("Files of the project")
@@ -105,12 +106,11 @@ class ProjectSheet(Sheet):
         self.problem = small_text(theme, "", "danger")
         head = ThemedLabel(theme, "Instructions", bold=True)
         files = row((ThemedLabel(theme, "Files", bold=True), 1), self.add)
-        self.notes = NoteList(theme, controller, folder)
         notes = ThemedLabel(theme, "Notes", bold=True), small_text(theme, _NOTES), self.notes
-        parts = (SMALL, head, self.instructions, SMALL, form, SMALL, files, self.chips, self.note, self.problem)
+        parts = (SMALL, head, self.instructions, SMALL, form, SMALL, *notes, SMALL, files, self.chips, self.note)
         answers = ("Cancel", nothing), ("Save", self._save)
         title = f"Project “{visible_text(folder.name)}”"
-        super().__init__(parent, theme, title, _TEXT, answers, parts=(*parts, SMALL, *notes))
+        super().__init__(parent, theme, title, _TEXT, answers, parts=(*parts, self.problem))
         self.problem.hide()
         attacher = FileAttacher(controller, self.files, self.chips, theme, self, question=self.instructions.toPlainText)
         attacher.noted.connect(self._show_problem)

@@ -98,8 +98,8 @@ class NoteList(QWidget):
         self.list.setWordWrap(True)
         self.list.setSpacing(2)
         self.list.setAccessibleName("Kept notes")
-        self.list.setFixedHeight(130)
-        self.add = push_button("Add…", "", self._add)
+        self.list.setFixedHeight(110)
+        self.add = push_button("Add…", "A note for a project, or for all chats if these have some", self._add)
         self.buttons = (
             push_button("Edit…", act=self._edit),
             push_button("Delete…", act=self._ask_to_delete),
