@@ -206,7 +206,8 @@ def test_tab_goes_through_the_sheet_from_top_to_bottom(qtbot: QtBot, sheet: Proj
         focused = sheet.focusWidget()
         names.append(focused.accessibleName() or str(focused.property("text")))
         press_key(focused, "Tab")
-    options = ["Instructions of the project", "Preset of the project", "Model of the project", "web"]
+    fields = ["Instructions of the project", "Preset of the project", "Model of the project", "web"]
+    options = [*fields, "Kept notes", "Add…"]
     *chips, remove, cancel, save = names[len(options) :]
     assert names[: len(options)] == options
     assert chips[0] == "Add Files…"
