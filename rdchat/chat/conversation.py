@@ -64,6 +64,7 @@ class OwnOptions:
         tools_off: Full names of tools of these that are switched off.
         sent_to: Addresses of the remote servers that it may be sent to.
         notes: Whether it has notes, and proposes some.
+        decided_notes: Digests of the proposed notes that were kept or dismissed (`note_digest`).
         long_chats: What happens when it nearly fills the context; None for the usual.
     """
 
@@ -76,6 +77,7 @@ class OwnOptions:
     tools_off: tuple[str, ...] = ()
     sent_to: tuple[str, ...] = ()
     notes: bool = True
+    decided_notes: tuple[str, ...] = ()
     long_chats: LongChats | None = None
 
     def __post_init__(self) -> None:
@@ -86,8 +88,8 @@ class OwnOptions:
 
     @property
     def portable(self) -> "OwnOptions":
-        """These options without what belongs to this computer: its presets, paths of drafters, and servers."""
-        return replace(self, preset=None, draft=None, tools=(), tools_off=(), sent_to=())
+        """These options without what belongs to this computer: presets, paths of drafters, servers, decisions."""
+        return replace(self, preset=None, draft=None, tools=(), tools_off=(), sent_to=(), decided_notes=())
 
 
 @dataclass(frozen=True, slots=True)

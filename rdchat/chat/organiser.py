@@ -8,7 +8,7 @@ from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Conversation
-from rdchat.chat.notes import Note, tidy_note
+from rdchat.chat.notes import Note
 from rdchat.chat.projects import (
     Folder,
     Project,
@@ -63,7 +63,8 @@ _ALL_NOTES = """
     SELECT n.text, n.folder_id, n.conversation_id, n.source,
         coalesce('the project “' || substr(f.name, 1, 1000) || '”', 'all chats'),
         coalesce(date(n.created_at, 'unixepoch', 'localtime'), 'an unknown day'),
-        coalesce('the chat “' || substr(c.title, 1, 1000) || '”', 'a deleted chat'), n.id
+        coalesce('the chat “' || substr(c.title, 1, 1000) || '”', iif(n.conversation_id, 'a deleted chat', '')),
+        n.id
     FROM notes n
     LEFT JOIN folders f ON f.id = n.folder_id
     LEFT JOIN conversations c ON c.id = n.conversation_id AND c.deleted_at IS NULL AND c.unlisted = 0
@@ -302,13 +303,13 @@ class ChatOrganiser:
         return [Note(*row) for row in self._database.rows(_ALL_NOTES)]
 
     def keep_note(self, note: Note) -> None:
-        """Store a note with the present time, unless it is blank or its project has one with the same text."""
-        text = text_column(tidy_note(note.text))
+        """Store a note of any length as it is, unless it is blank or its project has one with the same text."""
+        text = text_column(note.text.strip())
         self._database.execute(_KEEP_NOTE, note.folder_id, note.chat_id, self._clock(), note.source, text)
 
     def change_note(self, note_id: int, text: str) -> None:
         """Replace a note's text; a blank one deletes the note."""
-        tidy = text_column(tidy_note(text))
+        tidy = text_column(text.strip())
         sql = "UPDATE notes SET text = ?1 WHERE id = ?2" if tidy else "DELETE FROM notes WHERE ?1 = '' AND id = ?2"
         self._database.execute(sql, tidy, note_id)
 

@@ -142,6 +142,7 @@ class ChatController(QObject):
         self.replies.written.connect(self.time_ledger.add_end)
         self.replies.ended.connect(chats.update_list)
         # Changes of chats, also of their options and notes: the index and the caches follow.
+        self.notes.decided.connect(self.chat.update_chat)
         self.notes.changed.connect(self.chat.options_changed)
         chats.conversations_changed.connect(self.chat.follow_project)
         chats.conversations_changed.connect(self.earlier.check_soon)

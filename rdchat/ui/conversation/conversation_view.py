@@ -187,6 +187,7 @@ class ConversationView(Ground):
         transcript.continue_requested.connect(controller.continue_reply)
         transcript.alternative_requested.connect(self._chat.show_alternative)
         transcript.quote_requested.connect(self.composer.quote)
+        transcript.note_requested.connect(self.note.add_note)
         transcript.delete_requested.connect(controller.delete_message)
         transcript.delete_requested.connect(lambda _id: transcript.focus_last())
         transcript.branch_requested.connect(controller.branch)

@@ -25,6 +25,7 @@ from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.tools.built_in import server_title
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.files.file_drops import local_files
+from rdchat.ui.settings.note_list import NoteList
 from rdchat.ui.style import (
     SMALL,
     TIGHT,
@@ -54,6 +55,7 @@ _NO_FILES = "None. Add or drop files that each chat of the project begins with."
 _TOO_LONG = "Too long to be read whole. Of files that do not fit, the model gets the passages that match each question."
 _MODEL_TIP = "It is loaded when you ask something in a chat of the project."
 _NOTE = "For this one reply. The chat's own options stay as they are."
+_NOTES = "Facts that the model gets in each chat of the project. Changes of notes count at once."
 # The longest model name on a button, in characters.
 _NAME_LENGTH = 28
 _PROMPT_LINES = 5
@@ -95,6 +97,7 @@ class ProjectSheet(Sheet):
         self.instructions = text_field(5, _INSTRUCTIONS, "Instructions of the project", _INSTRUCTIONS_TIP)
         self.instructions.setPlainText(folder.project.instructions)
         form = self._build_form()
+        self.notes = NoteList(theme, controller, folder)
         self.files = _ProjectFiles(controller.model_slot, controller.settings)
         self.chips = PendingRow(theme)
         self.chips.setAccessibleName("Files of the project")
@@ -103,10 +106,11 @@ class ProjectSheet(Sheet):
         self.problem = small_text(theme, "", "danger")
         head = ThemedLabel(theme, "Instructions", bold=True)
         files = row((ThemedLabel(theme, "Files", bold=True), 1), self.add)
-        parts = (SMALL, head, self.instructions, SMALL, form, SMALL, files, self.chips, self.note, self.problem)
+        notes = ThemedLabel(theme, "Notes", bold=True), small_text(theme, _NOTES), self.notes
+        parts = (SMALL, head, self.instructions, SMALL, form, SMALL, *notes, SMALL, files, self.chips, self.note)
         answers = ("Cancel", nothing), ("Save", self._save)
         title = f"Project “{visible_text(folder.name)}”"
-        super().__init__(parent, theme, title, _TEXT, answers, parts=parts)
+        super().__init__(parent, theme, title, _TEXT, answers, parts=(*parts, self.problem))
         self.problem.hide()
         attacher = FileAttacher(controller, self.files, self.chips, theme, self, question=self.instructions.toPlainText)
         attacher.noted.connect(self._show_problem)

@@ -291,8 +291,10 @@ class MessageWidget(QWidget):
             forms = menu.addMenu("Copy Selection As")
             for form in CopyForm:
                 forms.addAction(form.value, partial(self._copy_selection, form))
-            quote = lambda: self.area.quote_requested.emit(as_markdown(self.body.selected_blocks()))  # noqa: E731
-            menu.addAction("Quote Selection", quote)
+            text = as_markdown(self.body.selected_blocks())
+            menu.addAction("Quote Selection", lambda: self.area.quote_requested.emit(text))
+            if self.area.has_actions:
+                menu.addAction("Add to Notes…", lambda: self.area.note_requested.emit(self.message, text))
         menu.addSeparator()
         self.fill_menu(menu)
         pop_up(menu, event.globalPos())

@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MadeWith
 from rdchat.chat.listing import FolderRow
+from rdchat.chat.notes import Note
 from rdchat.chat.presets import Preset
 from rdchat.chat.projects import (
     Folder,
@@ -19,6 +20,7 @@ from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
+from rdchat.ui.settings.note_list import NoteSheet
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
@@ -64,6 +66,25 @@ def test_what_is_saved_is_the_folders_and_can_be_undone(
     assert folder_of(chat).project == Project("Rhyme.", "short", "/models/big", ("web",))
     chat.chats.undo()
     assert folder_of(chat).project == Project()
+
+
+def test_a_projects_notes_stand_in_its_sheet_and_change_at_once(
+    qtbot: QtBot, window: MainWindow, chat: Chat, sheet: ProjectSheet
+) -> None:
+    other = chat.store.organiser.create_folder("Other")
+    for folder in (other.id, None):
+        chat.store.organiser.keep_note(Note("Not here", folder, None))
+    press_key(sheet.notes.add, "Space")
+    added = shown_child(sheet, NoteSheet)
+    assert added.scope.currentText() == "Work"
+    qtbot.keyClicks(added.field, "Ann leads.")
+    added.buttons[-1].click()
+    entries = [sheet.notes.list.item(index).text().splitlines()[0] for index in range(sheet.notes.list.count())]
+    assert entries == ["Ann leads."]
+    sheet.reject()
+    assert [note.text for note in chat.controller.replies.notes() if note.folder_id == folder_of(chat).id] == [
+        "Ann leads."
+    ]
 
 
 def test_a_model_and_a_tool_that_are_not_here_stay(theme: Theme, window: MainWindow, chat: Chat) -> None:
@@ -185,7 +206,8 @@ def test_tab_goes_through_the_sheet_from_top_to_bottom(qtbot: QtBot, sheet: Proj
         focused = sheet.focusWidget()
         names.append(focused.accessibleName() or str(focused.property("text")))
         press_key(focused, "Tab")
-    options = ["Instructions of the project", "Preset of the project", "Model of the project", "web"]
+    fields = ["Instructions of the project", "Preset of the project", "Model of the project", "web"]
+    options = [*fields, "Kept notes", "Add…"]
     *chips, remove, cancel, save = names[len(options) :]
     assert names[: len(options)] == options
     assert chips[0] == "Add Files…"
