@@ -144,9 +144,8 @@ def is_known(model: str, servers: Collection[str]) -> bool:
         return remote[0] in servers
     _, name = ranked_model(model) or ((), model)
     # pathlib raises for unknown users
-    if name is None or os.path.isdir(os.path.expanduser(name)):  # noqa: PTH111, PTH112
-        return True
-    return any(listed_name(card) == name for card in (*model_cards(), *other_revisions()))
+    is_here = name is None or os.path.isdir(os.path.expanduser(name))  # noqa: PTH111, PTH112
+    return is_here or any(listed_name(card) == name for card in (*model_cards(), *other_revisions()))
 
 
 def is_drafter(folder: Path) -> bool:

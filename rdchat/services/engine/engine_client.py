@@ -459,7 +459,6 @@ class ModelSlot(QObject):
                 self.load_progressed.emit(event)
             case ModelInfo():
                 self.loading = False
-                self._before = None
                 self.info = event
                 self.loaded.emit(event)
             case Unloaded():

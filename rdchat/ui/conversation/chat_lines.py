@@ -27,6 +27,7 @@ from rdchat.ui.style import (
     small_text,
     visible_text,
 )
+from rdchat.wording import counted
 
 _NOT_STORED = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
 
@@ -106,7 +107,12 @@ class ProjectLine(Ground):
         folder = self._chat.project_folder
         self.setVisible(folder is not None)
         if folder is not None:
-            self.text.setText(visible_text(f"Project {folder.name}: {folder.description}"))
+            replies = self._chat.replies
+            text = f"Project {folder.name}: {folder.description}"
+            if notes := replies.notes(self._chat.conversation):
+                text += f", {counted(len(notes), 'note')}"
+            problem = replies.missing_model(self._chat.conversation)
+            self.text.show_text(visible_text(problem or text), "warning" if problem else "muted")
 
     def _edit(self) -> None:
         if (folder := self._chat.project_folder) is not None:
