@@ -179,8 +179,8 @@ class ContextMeter(QObject):
             complete = replies.complete(prompt, count_tokens, job.check_cancelled)
             images = len(complete.opening.images) + sum(map(len, complete.images.values()))
             # `use` grows step by step: where a count fails, what is known before it remains.
-            in_passages = complete.project.in_passages
-            use = replace(too_long, images=images, left_out=complete.left_out, in_passages=in_passages)
+            parts = tuple(complete.project.in_passages)
+            use = replace(too_long, images=images, left_out=complete.left_out, in_passages=parts)
             with suppress(PromptTooLongError):
                 tokens = count_tokens(complete.turns(job.check_cancelled))
                 use = replace(use, tokens=tokens)

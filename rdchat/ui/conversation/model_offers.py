@@ -153,7 +153,7 @@ class WelcomeView(QWidget):
         content.setMaximumWidth(_WIDTH)
         # What is offered outside of projects.
         self._offers = QWidget()
-        column(self._offer, column(*self.buttons), within=self._offers)
+        column(self._offer, *self.buttons, within=self._offers)
         parts = (picture, MEDIUM, self.title, TIGHT, self.greeting, LARGE, self.files, self._offers)
         column(None, column(*parts, spacing=TIGHT), None, within=content)
         row(None, (content, 1000), None, within=ground, margins=LARGE)
