@@ -250,7 +250,7 @@ def _file(do: Commands) -> list[Command | None]:
         Command("new_chat", "New Chat", do.new_chat, _Standard.New, label=do.new_chat_text, in_front=True),
         Command(
             "new_outside",
-            "New Chat Outside the Project",
+            "New Chat Outside the Folder",
             partial(do.new_chat, outside=True),
             when=do.in_project,
             in_front=True,
