@@ -217,11 +217,14 @@ class MadeWith:
         sampling: How its tokens were chosen; None where unknown.
         system_prompt: The reply's own system prompt; None for that of the chat.
         once: Whether the options were for this reply only.
+        passages: The passages of the project's files that stood before its question: `guide.txt: passages 3 and 7 of
+            60`.
     """
 
     sampling: SamplingParams | None = None
     system_prompt: str | None = None
     once: bool = False
+    passages: tuple[str, ...] = ()
 
 
 USUAL_OPTIONS = MadeWith()

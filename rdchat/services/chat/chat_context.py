@@ -6,7 +6,7 @@ messages are cut; a summary is written by the model, in requests that any other 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -36,7 +36,7 @@ _QUIET_MS = 250
 _CLOSING_S = 0.2
 # The next reply gets this part of the context (a quarter), or its limit of tokens if that is less.
 _REPLY_SHARE = 4
-TOO_LONG = "Too long for this model. Choose above how to shorten the chat, or shorten your message."
+TOO_LONG = "Too long for this model. Shorten the chat or your message, or choose another model."
 # A chat is shortened by itself after so long without an event: the person may be about to go on.
 _CALM_MS = 1500
 _CONTINUES = Notice("This chat continues from a summary of the last one", "The summary stands at its beginning.")
@@ -64,6 +64,7 @@ class ContextUse:
         longest: See `ModelInfo.longest_count`, for a remote model; otherwise 0, and `limit` counts.
         left_out: The images that the prompt does not have.
         project: Tokens that the project's files add.
+        in_passages: The project's files that are not whole.
     """
 
     tokens: int | None
@@ -76,6 +77,7 @@ class ContextUse:
     longest: int = 0
     left_out: LeftOut = field(default_factory=dict)
     project: int = 0
+    in_passages: Sequence[AttachedFile] = ()
 
     @property
     def fits(self) -> bool:
@@ -177,7 +179,8 @@ class ContextMeter(QObject):
             complete = replies.complete(prompt, count_tokens, job.check_cancelled)
             images = len(complete.opening.images) + sum(map(len, complete.images.values()))
             # `use` grows step by step: where a count fails, what is known before it remains.
-            use = replace(too_long, images=images, left_out=complete.left_out)
+            parts = tuple(complete.project.in_passages)
+            use = replace(too_long, images=images, left_out=complete.left_out, in_passages=parts)
             with suppress(PromptTooLongError):
                 tokens = count_tokens(complete.turns(job.check_cancelled))
                 use = replace(use, tokens=tokens)

@@ -41,15 +41,6 @@ _RESULT_END = 200
 
 NOT_RUN = "The person did not run this call."
 """What the model gets as the result of a call that the person refused, or passed over with another question."""
-FULL_SHARE = 2
-"""Whole files of a project take this part of the context at most: a half."""
-# The passages that are found for one question take this part of the context at most: an eighth.
-_PASSAGES = 8
-_MAX_PASSAGES = 6
-# An estimate where nothing can be counted.
-_CHARACTERS_OF_TOKEN = 4
-# The most sets of passages in memory.
-_CACHED = 512
 _LEFT_OUT = "(an image that is left out)"
 _INTERRUPTED = "This call was interrupted. Whether it had effects is unknown."
 
@@ -63,11 +54,15 @@ class ProjectTexts:
         images: The project's images.
         passages: Passages of the other files by the id of the question they stand before; None is the question that is
             not sent yet.
+        in_passages: The files that are not whole.
+        found: Those that have passages before the last question, which `taken` names.
     """
 
     opening: str = ""
     images: Sequence[AttachedFile] = ()
     passages: Mapping[int | None, str] = field(default_factory=dict)
+    in_passages: Sequence[AttachedFile] = ()
+    found: Sequence[AttachedFile] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +152,9 @@ class ChatPrompt:
                 left_out[each.id] = [image.digest for image in oldest]
                 excess -= len(oldest)
         typed = "\n\n".join(filter(None, [self.typed_files, project.passages.get(None, ""), self.typed]))
-        return FilledPrompt(path, self.system_prompt, opening, self.notes, typed, self.typed_images, images, left_out)
+        return FilledPrompt(
+            path, self.system_prompt, opening, self.notes, typed, self.typed_images, images, left_out, project
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +170,7 @@ class FilledPrompt:
         typed_images: The images of that question.
         images: The images of the path's messages, by their ids.
         left_out: The oldest images of many, in whose place a line stands.
+        project: What the files of the project add.
     """
 
     path: Sequence[Message]
@@ -183,6 +181,7 @@ class FilledPrompt:
     typed_images: tuple[ChatImage, ...]
     images: Images
     left_out: LeftOut
+    project: ProjectTexts
 
     @property
     def asks(self) -> bool:

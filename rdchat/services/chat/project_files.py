@@ -31,6 +31,8 @@ _CHARACTERS_OF_TOKEN = 4
 # Passages of so many questions stay in memory; the oldest go first.
 _CACHED = 64
 
+type _Parts = Sequence[tuple[AttachedFile, str]]
+
 
 @dataclass(frozen=True, slots=True)
 class _Library:
@@ -52,17 +54,17 @@ class _Library:
         starts = accumulate(map(len, self.passages), initial=0)
         return [start for start, texts in zip(starts, self.passages, strict=False) if texts]
 
-    def blocks(self, chosen: Sequence[int]) -> str:
-        """Return passages, by their numbers, as they stand in a prompt: each file's in its own block."""
-        blocks = []
+    def parts(self, chosen: Sequence[int]) -> _Parts:
+        """Return passages, by their numbers, as a part of each file that has some."""
+        parts = []
         first = 0
         for file, passages in zip(self.files, self.passages, strict=True):
             own = [number - first for number in chosen if first <= number < first + len(passages)]
             first += len(passages)
             if own:
                 part = joined(passages, own)
-                blocks.append(block_of(replace(file, taken=part.label), part.text))
-        return "\n\n".join(blocks)
+                parts.append((replace(file, taken=part.label), part.text))
+        return parts
 
 
 class ProjectFiles:
@@ -82,7 +84,7 @@ class ProjectFiles:
         # The library that was used last.
         self._library: _Library | None = None
         # Passages by model, files, question, the one before, and their room.
-        self._cache: dict[tuple[object, ...], str] = {}
+        self._cache: dict[tuple[object, ...], _Parts] = {}
 
     def texts(
         self,
@@ -122,6 +124,7 @@ class ProjectFiles:
             else:
                 parts.append(file)
         passages = dict[int | None, str]()
+        found: _Parts = ()
         asked = list(_questions(prompt)) if parts else []
         for index, (number, question) in enumerate(asked):
             if for_all or index == len(asked) - 1:
@@ -132,12 +135,13 @@ class ProjectFiles:
                     self._cache[key] = _found(library, question, before, limit // _PASSAGES, count)
                     if len(self._cache) > _CACHED:
                         del self._cache[next(iter(self._cache))]
-                passages[number] = self._cache[key]
+                found = self._cache[key]
+                passages[number] = _blocks(found)
         blocks = [block_of(file, self._text_of(file)) for file in full if file.kind is not FileKind.IMAGE]
         images = [file for file in full if file.kind is FileKind.IMAGE]
         if blocks or parts:
             blocks.append(_names_line(prompt.files, parts))
-        return ProjectTexts("\n\n".join(blocks), images, passages)
+        return ProjectTexts("\n\n".join(blocks), images, passages, parts, [file for file, _ in found])
 
     def _library_of(self, files: Sequence[AttachedFile], check: Callable[[], None]) -> _Library:
         """Return the passages of some files; they are read and indexed again only where others were used last."""
@@ -172,8 +176,13 @@ def _questions(prompt: ChatPrompt) -> Iterator[tuple[int | None, str]]:
         yield None, prompt.typed
 
 
-def _found(library: _Library, question: str, before: str, room: int, count: Count) -> str:
-    """Return the passages for a question, as they stand in a prompt.
+def _blocks(parts: _Parts) -> str:
+    """Return passages as they stand in a prompt: each file's in its own block."""
+    return "\n\n".join(block_of(file, text) for file, text in parts)
+
+
+def _found(library: _Library, question: str, before: str, room: int, count: Count) -> _Parts:
+    """Return the passages for a question.
 
     Those that alone have one of its words come first, then those that match it best, then those that match the question
     before it, such as for "And the second one?". A question that matches nothing gets the beginnings of the files.
@@ -183,8 +192,8 @@ def _found(library: _Library, question: str, before: str, room: int, count: Coun
     others = library.index.ranked(before)[0] if before else []
     best += [each for each in others if each not in best][: max(_MAX_PASSAGES - len(best), 0)]
     best = best or library.beginnings
-    tokens = lambda number: _estimated(library.blocks(best[:number]), count)  # noqa: E731
-    return library.blocks(best[: bisect_right(range(1, len(best) + 1), room, key=tokens)])
+    tokens = lambda number: _estimated(_blocks(library.parts(best[:number])), count)  # noqa: E731
+    return library.parts(best[: bisect_right(range(1, len(best) + 1), room, key=tokens)])
 
 
 def _names_line(files: Sequence[AttachedFile], parts: Sequence[AttachedFile]) -> str:

@@ -40,6 +40,7 @@ from rdchat.inference.api import (
     Statistics,
     ThinkingChoice,
 )
+from rdchat.inference.models.model_locations import is_known
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FilledPrompt, ProjectTexts
 from rdchat.services.chat.project_files import ProjectFiles
@@ -217,18 +218,30 @@ class Replies(QObject):
     def load_model(self, chat: Conversation = NEW_CHAT) -> None:
         """Load the model of a chat's project if it is not the chosen one, unless another reply is written.
 
-        Otherwise, if no model is loaded, load the chosen one.
+        Otherwise, if no model is loaded, load the chosen one. A project takes the model from no other chat: where its
+        own is not here, nothing is loaded, and where that fails, the model from before is loaded again.
         """
         model = self.order.project(chat).model
+        if self.missing_model(chat):
+            return
         if model not in {None, self.model.chosen} and not self.live:
-            self.model.load_model(model)
+            self.model.load_model(model, tries=True)
         elif self.state is EngineState.NO_MODEL:
             self.model.retry()
+
+    def missing_model(self, chat: Conversation) -> str:
+        """Return that the model of a chat's project is gone; empty where it is here, or the project has none."""
+        model = self.order.project(chat).model
+        is_loaded = self.model.info is not None and model == self.model.chosen
+        servers = [each.name for each in self.drafting.control.values.remote_servers]
+        if model is None or is_loaded or is_known(model, servers):
+            return ""
+        return f"The model of this project is not here: {model[:200]}. Choose another one in Project Settings."
 
     def write_reply(
         self, reply: Message, conversation: Conversation, path: MessagePath, other: OtherModel | None = None
     ) -> None:
-        """Have a reply written once the model is there; without a model it fails.
+        """Have a reply written once the model is there; without a model, or without its project's, it fails.
 
         Args:
             reply: The message, with its own options. A text that it has is continued.
@@ -250,7 +263,10 @@ class Replies(QObject):
         live = self.recorder.begin_reply(reply, prompt, conversation)
         if conversation.id:
             self.traces.begin_trace(reply.id, live.begins_at)
-        self._send(live)
+        if other is None and (problem := self.missing_model(conversation)):
+            self._fail(live, problem)
+        else:
+            self._send(live)
         self.state_changed.emit()
 
     def stop_replies(self, conversation_id: int | None = None) -> None:
@@ -368,7 +384,7 @@ class Replies(QObject):
         """
         if (model := self.model.info) is None:
             if not self.model.loading:
-                self._fail(live, self.model.failure)
+                self._fail(live, str(self.model.failure or "No model is loaded."))
             return
         prompt = live.prompt
         conversation = live.conversation
@@ -402,6 +418,8 @@ class Replies(QObject):
 
         def read(check: Callable[[], None]) -> GenerationRequest:
             complete = self.complete(prompt, count, check, counted=False)
+            if not prompt.ends_with_result:
+                live.passages = tuple(f"{file.name}: {file.taken}" for file in complete.project.found)
             return GenerationRequest(
                 complete.turns(check),
                 sampling=sampling,
@@ -454,7 +472,7 @@ class Replies(QObject):
                 self.statistics_changed.emit(event.statistics)
                 self._finish(live, event)
             case Failure():
-                self._fail(live, event)
+                self._fail(live, str(event))
         if isinstance(event, ReplyEnd | Failure):
             self.written.emit(live.message)
             self.state_changed.emit()
@@ -466,8 +484,8 @@ class Replies(QObject):
         length = len(live.message.text)
         self.recorder.append_text(live, progress.tokens, progress.written_at)
         self.traces.append_tokens(live.message.id, progress.tokens)
-        # The end of a thought changes more than the text: the message is shown anew.
-        if in_thought and not live.in_thought:
+        # The end of a thought changes more than the text, and so do the passages: the message is shown anew.
+        if (is_first and live.set_passages()) or (in_thought and not live.in_thought):
             self.changed.emit(live.message)
         elif text := live.message.text[length:]:
             self.grew.emit(live.message, text)
@@ -494,8 +512,7 @@ class Replies(QObject):
             self._earlier.add_reply(live.message.id, end.token_ids)
         self.ended.emit(live.message)
 
-    def _fail(self, live: Reply, failure: Failure | None) -> None:
-        error = str(failure) if failure else "No model is loaded."
+    def _fail(self, live: Reply, error: str) -> None:
         self.traces.end_trace(live.message.id)
         live.break_off(MessageStatus.FAILED, error)
         self.recorder.save_texts()

@@ -88,7 +88,7 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
             size = size * 4 // 5
             if size < _MIN_PIECE:
                 raise PromptTooLongError(
-                    "The model's context is too small for a summary.", "Leave out the oldest messages."
+                    "The model's context is too small for a summary.", "Choose a model with a longer context."
                 )
         end = piece_end(text, 0, size)
         pieces.append(text[:end])

@@ -29,6 +29,7 @@ from rdchat.ui.style import (
     small_text,
     visible_text,
 )
+from rdchat.wording import counted
 
 _NO_NOTES = Notice(
     "This chat has no notes", "Its project, its options and Settings > Notes decide whether it has some."
@@ -126,7 +127,12 @@ class ProjectLine(Ground):
         folder = self._chat.project_folder
         self.setVisible(folder is not None)
         if folder is not None:
-            self.text.setText(visible_text(f"Project {folder.name}: {folder.description}"))
+            replies = self._chat.replies
+            text = f"Project {folder.name}: {folder.description}"
+            if notes := replies.notes(self._chat.conversation):
+                text += f", {counted(len(notes), 'note')}"
+            problem = replies.missing_model(self._chat.conversation)
+            self.text.show_text(visible_text(problem or text), "warning" if problem else "muted")
 
     def _edit(self) -> None:
         if (folder := self._chat.project_folder) is not None:

@@ -173,6 +173,8 @@ class ConversationView(Ground):
         meter = controller.context.meter
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
         meter.changed.connect(lambda: transcript.mark_left_out(self.sight.left_out))
+        for changed in (chat.opened, chat.options_changed, meter.changed):
+            changed.connect(lambda: self.welcome.show_project(chat, meter.use))
 
     def _connect_transcript(self) -> None:
         """Carry out what the person asks for in the messages and above them."""
@@ -225,6 +227,7 @@ class ConversationView(Ground):
         self.files.share_undo(field)
         self.files.noted.connect(composer.show_note)
         self.files.done.connect(composer.setFocus)
+        self.welcome.files.choice_requested.connect(self.files.add_shared)
         # The waiting messages, and the questions of the welcome page.
         self.waiting.edit_requested.connect(self._chat.take_back)
         self.waiting.edit_requested.connect(lambda _message: composer.setFocus())

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as some
 
 from rdchat.hub.cache_layout import hub_cache, snapshot_of
-from rdchat.inference.models.model_locations import find_card, listed_name, model_cards, other_revisions
+from rdchat.inference.api import ranked_address, remote_address
+from rdchat.inference.models.model_locations import find_card, is_known, listed_name, model_cards, other_revisions
 from tests.inference.library.conftest import COMMIT, into_hub_cache
 
 
@@ -97,3 +98,15 @@ def test_the_hubs_cache_is_where_its_own_library_has_it(monkeypatch: pytest.Monk
             for name, value in environment.items():
                 changed.setenv(name, value)
             assert str(hub_cache()) == run.communicate()[0].strip()
+
+
+def test_what_is_listed_is_known_and_any_other_name_is_not(small_model: Path, home: Path) -> None:
+    """The names of others, as imports bring them, too."""
+    into_hub_cache(small_model, home / ".cache/huggingface/hub", "some-org/small")
+    (card,) = model_cards()
+    here = [card.model, str(card.path), str(small_model), ranked_address(("a", "b"), card.model)]
+    here += [ranked_address(("a", "b"), None), remote_address("studio", "any")]
+    assert all(is_known(name, ["studio"]) for name in here)
+    gone = ["", "gone", "some-org/gone", "/models/gone", "~nobody/gone", "a\0b", "x" * 5000, "../" * 3000, "remote:/x"]
+    gone += [remote_address("other", "any"), ranked_address(("a",), "gone")]
+    assert not any(is_known(name, ["studio"]) for name in gone)

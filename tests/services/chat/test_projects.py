@@ -1,5 +1,6 @@
 """A folder's project: what its chats share."""
 
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -7,15 +8,18 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import block_of, image_file
-from rdchat.chat.conversation import Message
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.presets import Preset
 from rdchat.chat.projects import Project
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.summaries import ContextCut
+from rdchat.errors import ModelError
 from rdchat.inference.api import ChatMessage, Role
+from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt, ProjectTexts
 from rdchat.services.chat.project_files import ProjectFiles
 from tests.inference.vision.pictures import encoded, photo
@@ -94,16 +98,67 @@ def test_a_new_chat_of_a_project_is_stored_in_its_folder(window: Window, engine:
     assert window.stored_chat.folder_id == folder.id
 
 
-def test_the_projects_model_is_loaded_for_the_next_question_and_stays(window: Window, engine: ScriptedEngine) -> None:
+def test_the_projects_model_is_loaded_for_the_next_question_and_stays(
+    window: Window, engine: ScriptedEngine, tmp_path: Path
+) -> None:
     window.ask("One")
     before = len(engine.loads)
-    folder = window.make_project(Project(model="big"))
+    folder = window.make_project(Project(model=str(tmp_path)))
     window.chats.order.move(window.stored_chat, folder.id)
     assert len(engine.loads) == before
     window.ask("Two")
-    assert [model for model, _ in engine.loads[before:]] == ["big"]
+    assert [model for model, _ in engine.loads[before:]] == [str(tmp_path)]
     window.ask("Three")
     assert len(engine.loads) == before + 1
+
+
+@pytest.mark.parametrize(
+    "model", ["/models/gone", "someone/gone", "gone", "remote:nobody/gone", "ranks:a,b:/models/gone"]
+)
+def test_a_model_that_is_gone_is_taken_from_no_other_chat(model: str, window: Window, engine: ScriptedEngine) -> None:
+    """One question in the project unloaded the model of all chats, and a chat outside failed with the same path."""
+    window.ask("One")
+    outside = window.stored_chat.id
+    before = list(engine.loads)
+    folder = window.make_project(Project(model=model))
+    window.chat.start_new(folder.id)
+    assert model in window.replies.missing_model(window.chat.conversation)
+    window.ask("Two")
+    for again in (
+        lambda: window.controller.regenerate(window.last.id),
+        lambda: window.edit_message(window.chat.path[0].id, "Three"),
+        lambda: window.continue_reply(window.last.id),
+    ):
+        again()
+        window.wait_until_idle()
+        assert (window.last.status, window.last.text) == (MessageStatus.FAILED, "")
+        assert window.last.error == window.replies.missing_model(window.chat.conversation)
+    window.controller.regenerate(window.last.id, other=OtherModel(None, "tiny", stay=True))
+    window.wait_until(lambda: window.last.text == "Hello, you!")
+    assert [name for name, _ in engine.loads[len(before) :]] == [None], "only the model that the person chose"
+    window.chat.open_chat(outside)
+    assert window.ask("And here?").text == "Hello, you!"
+    assert len(engine.loads) == len(before) + 1
+    window.chats.order.set_project(window.chats.order.folders[0], RHYME)
+    window.chat.start_new(folder.id)
+    assert window.ask("Four").text == "Hello, you!"
+
+
+def test_a_model_that_is_here_and_does_not_load_gives_the_one_before_back(
+    window: Window, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    window.ask("One")
+    outside = window.stored_chat.id
+    engine.load_errors[str(tmp_path)] = ModelError("It is damaged.", "Fetch it again.")
+    window.chat.start_new(window.make_project(Project(model=str(tmp_path))).id)
+    window.send("Two")
+    window.wait_until(lambda: len(engine.loads) == 3)
+    window.wait_until_idle()
+    assert "It is damaged." in window.last.error
+    window.chat.open_chat(outside)
+    assert window.ask("And here?").text == "Hello, you!"
+    assert [name for name, _ in engine.loads] == [None, str(tmp_path), None]
+    assert window.settings.values.model is None
 
 
 def test_a_chat_has_the_projects_tools_until_it_chooses_its_own(window: Window) -> None:
@@ -322,9 +377,43 @@ def test_each_passage_that_alone_has_a_word_of_the_question_is_there(
     assert words_of((ChatMessage(Role.USER, found),)) <= 4096 // 8
 
 
+def named_in(prompt: str) -> tuple[str, ...]:
+    """Return the passages of a prompt, by the marks around them."""
+    return tuple(f"{name}: {part}" for name, part in re.findall(r'<file name="(.*?)" part="(passage.*?)">', prompt))
+
+
+def test_a_reply_names_the_passages_that_its_question_got(window: Window, engine: ScriptedEngine) -> None:
+    """Those of the prompt that the engine read: after a restart too, for each question and each answer to it."""
+    long = [
+        text_file(f"{name}.txt", "\n\n".join(f"{name}-{'some' * 9}-{number} " * 25 for number in range(60)))
+        for name in "ab"
+    ]
+    folder = window.make_project(Project(), text_file("short.txt", "Short"), *long)
+    outside = window.ask("a 7").made_with
+    assert outside
+    assert outside.passages == ()
+    window.chat.start_new(folder.id)
+    for act in (
+        lambda: window.send("Where is a 7?"),
+        lambda: window.send("And b 30?"),
+        lambda: window.controller.regenerate(window.last.id),
+        lambda: window.edit_message(window.chat.path[-2].id, "b 2"),
+        lambda: window.continue_reply(window.last.id),
+    ):
+        act()
+        window.wait_until_idle()
+        question = next(each for each in reversed(engine.last_request.messages) if each.role is Role.USER)
+        stored = window.store.message(window.last.id).made_with
+        assert stored == window.last.made_with
+        assert stored
+        assert stored.passages == named_in(question.content) != ()
+
+
 def test_many_files_share_an_eighth_and_all_are_named() -> None:
     texts = ["\n\n".join(f"Lamp {part} costs {number} pounds. " * 24 for part in range(60)) for number in range(20)]
     found = passages_for(texts, "What does lamp 7 cost?")
+    assert tuple(f"{file.name}: {file.taken}" for file in found.found) == named_in(found.passages[None] or "")
+    assert [file.name for file in found.in_passages] == [f"file {number}.txt" for number in range(20)]
     assert words_of((ChatMessage(Role.USER, found.passages[None]),)) <= 4096 // 8
     assert "Lamp 7" in found.passages[None]
     assert all(f"file {number}.txt (in passages)" in found.opening for number in range(20))
