@@ -71,7 +71,8 @@ def other_revisions() -> Iterator[ModelCard]:
         names = repository.references()
         for commit in repository.commits():
             if commit != main:
-                for card in _in_repository(repository, commit, names.get(commit, [commit])[0]):
+                revision = next((name for name in names.get(commit, ()) if name != "main"), commit)
+                for card in _in_repository(repository, commit, revision):
                     # The name alone means the main revision.
                     yield replace(card, model=str(card.path))
 

@@ -42,27 +42,37 @@ _REFERENCES = some.dictionaries(some.sampled_from(["main", "v1", "v2"]), some.sa
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(some.sets(some.sampled_from(COMMITS)), _REFERENCES)
+@given(some.dictionaries(some.sampled_from(COMMITS), some.booleans()), _REFERENCES)
 def test_each_snapshot_is_found_once_whatever_names_it(
-    home: Path, snapshots: set[str], references: dict[str, str]
+    home: Path, snapshots: dict[str, bool], references: dict[str, str]
 ) -> None:
-    """Law: weights on the disk are found. Those that were fetched by their commit have no reference `main`."""
+    """Law: weights on the disk are found by the model's name, but for those that another name has.
+
+    Those that were fetched by their commit have no reference `main`. Other tools move it to a commit of which they
+    fetched nothing, or only the configuration (raullenchai/Rapid-MLX#2616, unslothai/unsloth#7375).
+    """
     repository = home / ".cache/huggingface/hub/models--some--small"
     shutil.rmtree(repository, ignore_errors=True)
-    for commit in snapshots:
+    for commit, has_weights in snapshots.items():
         (repository / "snapshots" / commit).mkdir(parents=True)
         (repository / "snapshots" / commit / "config.json").write_text("{}")
+        if has_weights:
+            (repository / "snapshots" / commit / "model.safetensors").touch()
     (repository / "refs").mkdir(parents=True)
     for revision, commit in references.items():
         (repository / "refs" / revision).write_text(commit)
     cards = [*model_cards(), *other_revisions()]
     assert sorted(card.path.name for card in cards) == sorted(snapshots)
     assert all(find_card(listed_name(card)) == card for card in cards)
-    unnamed = snapshots.difference(references.values())
+    unnamed = snapshots.keys() - references.values()
     main = references.get("main", "")
+    weights = any(snapshots[commit] for commit in unnamed)
     found = snapshot_of("some/small")
-    assert (found is not None) is (main in snapshots or (main not in COMMITS and bool(unnamed)))
-    assert found is None or found.name == main or found.name in unnamed
+    assert (found is not None) is (main in snapshots or weights or (main not in COMMITS and bool(unnamed)))
+    if found is not None:
+        assert found.name in {main, *unnamed}
+        assert snapshots[found.name] is (weights or snapshots.get(main, False))
+        assert found.name == main or not snapshots.get(main)
 
 
 def test_of_several_snapshots_without_a_name_the_newest_counts(home: Path) -> None:
