@@ -32,6 +32,7 @@ class Note:
         date: The day when it was kept: `2026-11-29`.
         chat: Its chat, for people: `the chat “Soup”`, or `a deleted chat`.
         id: The primary key; 0 while it is proposed.
+        kept: Whether the person has kept it; a note from an import counts for no chat before.
     """
 
     text: str
@@ -42,6 +43,7 @@ class Note:
     date: str = ""
     chat: str = ""
     id: int = 0
+    kept: bool = True
 
     @property
     def marked(self) -> str:

@@ -56,14 +56,14 @@ _NOTE_SOURCE = """
             UNION ALL SELECT 1 FROM messages
             WHERE conversation_id = ?1 AND parent_id IS NULL AND context_cut IS NOT NULL)
         UNION ALL SELECT 'an earlier note' WHERE EXISTS (
-            SELECT 1 FROM notes WHERE (folder_id IS ?2 OR folder_id IS NULL) AND source <> '')
+            SELECT 1 FROM notes WHERE (folder_id IS ?2 OR folder_id IS NULL) AND source <> '' AND kept)
     )
 """
 _ALL_NOTES = """
     SELECT n.text, n.folder_id, n.conversation_id, n.source,
         coalesce('the project “' || substr(f.name, 1, 1000) || '”', 'all chats'),
         coalesce(date(n.created_at, 'unixepoch', 'localtime'), 'an unknown day'),
-        coalesce('the chat “' || substr(c.title, 1, 1000) || '”', 'a deleted chat'), n.id
+        coalesce('the chat “' || substr(c.title, 1, 1000) || '”', 'a deleted chat'), n.id, n.kept
     FROM notes n
     LEFT JOIN folders f ON f.id = n.folder_id
     LEFT JOIN conversations c ON c.id = n.conversation_id AND c.deleted_at IS NULL AND c.unlisted = 0
@@ -72,7 +72,7 @@ _ALL_NOTES = """
 _KEEP_NOTE = """
     INSERT INTO notes (folder_id, conversation_id, created_at, source, text)
     SELECT ?1, (SELECT id FROM conversations WHERE id = ?2), ?3, ?4, ?5
-    WHERE ?5 <> '' AND NOT EXISTS (SELECT 1 FROM notes WHERE folder_id IS ?1 AND text = ?5)
+    WHERE ?5 <> '' AND NOT EXISTS (SELECT 1 FROM notes WHERE folder_id IS ?1 AND text = ?5 AND kept)
 """
 
 
@@ -298,13 +298,17 @@ class ChatOrganiser:
     # Notes
 
     def notes(self) -> list[Note]:
-        """Return all notes, the newest last."""
+        """Return all notes, the newest last, with those from imports that nobody has kept."""
         return [Note(*row) for row in self._database.rows(_ALL_NOTES)]
 
     def keep_note(self, note: Note) -> None:
-        """Store a note with the present time, unless it is blank or its project has one with the same text."""
+        """Store a note with the present time, unless it is blank or its project has one with the same text.
+
+        One from an import is stored anew.
+        """
         text = text_column(tidy_note(note.text))
         self._database.execute(_KEEP_NOTE, note.folder_id, note.chat_id, self._clock(), note.source, text)
+        self._database.execute("DELETE FROM notes WHERE id = ? AND NOT kept", note.id)
 
     def change_note(self, note_id: int, text: str) -> None:
         """Replace a note's text; a blank one deletes the note."""

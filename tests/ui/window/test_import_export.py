@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.listing import ChatRow
 from rdchat.chat.transfer.chat_import import FileReport, ImportReport, SkippedChat
+from rdchat.chat.transfer.imported_folders import ImportedFolder
 from rdchat.errors import RdchatError
 from rdchat.inference.api import Role
 from rdchat.services.chat_controller import NOT_KEPT
@@ -31,6 +32,7 @@ from tests.ui.shown_widgets import choose_files, click_on, entries_of, press_key
 from tests.ui.transcript.conftest import button
 
 WAIT_MS = 60_000
+FOLDERS = [ImportedFolder(1, "Work 2", "Work", "instructions", 2)]
 
 
 class Menu:
@@ -154,9 +156,13 @@ def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, t
 
 def test_a_report_says_what_became_of_everything(menu: Menu, theme: Theme) -> None:
     skipped = [SkippedChat("One", "It is damaged.")]
-    files = [FileReport("a", source, [1], 2, 1, already_here=["Two"], not_taken=skipped) for source in ("Jan", "Msty")]
+    files = [
+        FileReport("a", source, [1], 2, FOLDERS, [3], already_here=["Two"], not_taken=skipped)
+        for source in ("Jan", "Msty")
+    ]
     assert import_text(ImportReport((*files,), cancelled=True)) == (
-        "4 messages from Jan and Msty. 2 projects with instructions or files. 2 chats were already here. "
+        "4 messages from Jan and Msty. 2 projects with instructions or files. "
+        "2 notes, not used until you keep them. 2 chats were already here. "
         "2 items could not be imported. You cancelled the import; chats from the unfinished file were removed."
     )
     nothing = report_sheet(menu.window, theme, ImportReport(cancelled=True), lambda: None)
