@@ -203,6 +203,8 @@ def read(data: Any, foreign: ForeignChat | None = None) -> FullChat:
         raise chat.damage
     has_text = len(chat.messages) > 1 or any(each.text.strip() for each in chat.messages)
     is_project = fields.get("project") is True and (bool(names) or not chat.messages) and not has_text
+    if not is_project:
+        chat.without["note"] += len(notes)
     folder = tuple(names[:_NESTED])
     key = chat.take_text(fields, "key")
     messages = chat.take_messages()

@@ -170,10 +170,15 @@ def files_in(path: Path, unread: list[str]) -> list[Path]:
                 f"{path} has more than {_MAX_ENTRIES:,} files.", "Choose a folder with chats only."
             )
         for name in sorted(names):
-            if is_chats_name(name, names) or is_projects_name(Path(folder, name)):
-                files.append(Path(folder) / name)
-            elif name.endswith(".json") and not name.endswith(_SIBLINGS):
-                unread.append(os.path.relpath(Path(folder) / name, path))
+            file = Path(folder, name)
+            if is_chats_name(name, names):
+                files.append(file)
+            elif name.endswith(_SIBLINGS):
+                pass
+            elif is_projects_name(file):
+                files.append(file)
+            elif name.endswith(".json"):
+                unread.append(os.path.relpath(file, path))
     if not files:
         raise UnreadableFileError(f"There are no files of chats in {path}.", "Choose another folder, or the files.")
     return files

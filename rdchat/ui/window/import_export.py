@@ -198,7 +198,7 @@ def import_text(report: ImportReport) -> str:
     sentences = (
         (report.chats, f"{counted(report.messages, 'message')} from {sources}."),
         (report.projects, f"{counted(report.projects, 'project')} with instructions or files."),
-        (report.notes, f"{counted(len(report.notes), 'note')}, not used until you keep them."),
+        (report.notes, f"{counted(len(report.notes), 'note')}, not used until you keep them in Settings > Notes."),
         (report.already_here, already),
         (report.not_taken, f"{counted(len(report.not_taken), 'item')} could not be imported."),
         (report.without, "Some parts were left out."),

@@ -230,3 +230,9 @@ def test_a_project_is_read_as_it_was_written(names: list[str], instructions: str
     assert again.conversation.system_prompt == instructions
     assert again.messages[0].files == messages[0].files
     assert again.texts == chat.texts
+
+
+def test_notes_of_what_is_no_project_are_counted(import_json: ImportJson) -> None:
+    chat = {"title": "Hi", "messages": [{"role": "user", "text": "Words"}], "notes": [{"text": "I use tabs"}]}
+    report = import_json("chats.json", ours(chat))
+    assert "1 note" in report.without[0].parts
