@@ -129,11 +129,6 @@ class ImportReport:
         return tuple(each for file in self.files for each in file.folders)
 
     @property
-    def projects(self) -> int:
-        """Number of the folders that are projects."""
-        return sum(bool(each.shares) for each in self.folders)
-
-    @property
     def notes(self) -> tuple[int, ...]:
         """Ids of the notes that were added."""
         return tuple(each for file in self.files for each in file.notes)
@@ -301,7 +296,7 @@ class ImportWriter:
             folders.add_project(hidden, project)
         for conversation, names in self._folders.items():
             folders.add_chat(conversation, names)
-        report.folders = folders.made()
+        report.folders = [*folders.made()]
         report.notes = folders.notes
         visible = [(each,) for each in self._chats if each not in self._projects]
         connection.executemany("UPDATE conversations SET unlisted = 0 WHERE id = ?", visible)

@@ -329,12 +329,12 @@ def _with_projects(
     for chat in chats:
         yield chat
         folder = order.project_folder(chat.conversation)
-        if folder is not None and folder.id in unwritten:
-            project = read_project(connection, unwritten.pop(folder.id))
-            if not shares:
-                messages = tuple(replace(each, files=_named(each.files)) for each in project.messages)
-                project = replace(project, messages=messages, notes=())
-            yield project
+        if folder is None or not unwritten.pop(folder.id, None):
+            continue
+        if shares:
+            yield read_project(connection, folder)
+        else:
+            yield replace(read_project(connection, replace(folder, files=_named(folder.files))), notes=())
     if everything:
         yield from (read_project(connection, folder) for folder in unwritten.values())
 

@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -38,23 +38,11 @@ class ImportedFolder:
 
     Attributes:
         id: The primary key.
-        name: Its name.
-        wanted: Its name in the file, which a folder of one's own may have.
-        shares: What its chats share, for people: `instructions, 2 files`; empty for a plain folder.
-        chats: Number of its chats.
+        gain: Whose chats have what, in sentences.
     """
 
     id: int
-    name: str
-    wanted: str
-    shares: str
-    chats: int = 0
-
-    @property
-    def gain(self) -> str:
-        """Whose chats have what, in sentences."""
-        text = f"“{self.name}”: {counted(self.chats, 'imported chat')} with {self.shares or 'nothing shared'}."
-        return text if self.name == self.wanted else f"{text} Your own “{self.wanted}” stays as it is."
+    gain: str
 
 
 class ImportedFolders:
@@ -80,7 +68,8 @@ class ImportedFolders:
             self._there[folder.parent_id, folder.name].append(folder)
         # Ids by the names in the file, the outer one first.
         self._ids: dict[Sequence[str], int] = {}
-        self._made: list[ImportedFolder] = []
+        # The folders that were made, each with its name in the file.
+        self._made: list[tuple[Folder, str]] = []
         self.notes: list[int] = []
 
     def add_project(self, hidden: int, chat: FullChat) -> None:
@@ -105,10 +94,13 @@ class ImportedFolders:
         sql = "UPDATE conversations SET folder_id = ? WHERE id = ?"
         self._connection.execute(sql, (self._find(names), conversation_id))
 
-    def made(self) -> list[ImportedFolder]:
-        """Return the folders that were made, with their numbers of chats."""
-        execute = self._connection.execute
-        return [replace(each, chats=execute(_COUNT, (each.id,)).fetchone()[0]) for each in self._made]
+    def made(self) -> Iterator[ImportedFolder]:
+        """Yield the folders that were made."""
+        for folder, wanted in self._made:
+            (chats,) = self._connection.execute(_COUNT, (folder.id,)).fetchone()
+            gain = f"“{folder.name}”: {counted(chats, 'imported chat')} with {folder.description or 'nothing shared'}."
+            beside = "" if folder.name == wanted else f" Your own “{wanted}” stays as it is."
+            yield ImportedFolder(folder.id, gain + beside)
 
     def _find(self, names: Sequence[str], theirs: Folder = _PLAIN, hidden: int = 0) -> int:
         """Return the id of a folder of the file: that of its first project, unless another one is given."""
@@ -126,8 +118,8 @@ class ImportedFolders:
             same = self._connection.execute(_MAKE, (parent_id, name, time.time())).fetchone()
             store_project(self._connection, same[0], theirs.project)
             self._connection.execute(_TAKE_FILES, (same[0], hidden))
-            there.append(replace(theirs, id=same[0]))
-            self._made.append(ImportedFolder(same[0], name, wanted, theirs.description))
+            there.append(replace(theirs, id=same[0], name=name))
+            self._made.append((there[-1], wanted))
         # Of several projects with a name, the first one has the chats.
         self._ids.setdefault(names, same[0])
         return int(same[0])

@@ -207,8 +207,8 @@ def read(data: Any, foreign: ForeignChat | None = None) -> FullChat:
         chat.without["note"] += len(notes)
     folder = tuple(names[:_NESTED])
     key = chat.take_text(fields, "key")
-    messages = chat.take_messages()
-    return FullChat(conversation, messages, traces, chat.texts, folder, is_project, key, notes, chat.without)
+    shared = folder, is_project, key, notes
+    return FullChat(conversation, chat.take_messages(), traces, chat.texts, *shared, chat.without)
 
 
 def _conversation(chat: ForeignChat, fields: Json) -> Conversation:
@@ -370,9 +370,9 @@ def _plain_message(message: Message, chat: FullChat) -> Json:
 
 def _plain_file(file: AttachedFile, texts: Mapping[str, str]) -> Json:
     plain = {"name": file.name, "kind": file.kind.value, "taken": file.taken, "note": file.note}
-    content: Json = {"text": texts[file.digest]} if file.digest and not _is_entry(file) else {}
-    if _is_entry(file):
-        content = {"digest": file.digest, "characters": file.characters}
+    content: Json = {"digest": file.digest, "characters": file.characters}
+    if not _is_entry(file):
+        content = {"text": texts[file.digest]} if file.digest else {}
     return {field: value for field, value in plain.items() if value} | content
 
 

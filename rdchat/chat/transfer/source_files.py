@@ -171,13 +171,10 @@ def files_in(path: Path, unread: list[str]) -> list[Path]:
             )
         for name in sorted(names):
             file = Path(folder, name)
-            if is_chats_name(name, names):
+            is_sibling = name.endswith(_SIBLINGS)
+            if is_chats_name(name, names) or (is_projects_name(file) and not is_sibling):
                 files.append(file)
-            elif name.endswith(_SIBLINGS):
-                pass
-            elif is_projects_name(file):
-                files.append(file)
-            elif name.endswith(".json"):
+            elif name.endswith(".json") and not is_sibling:
                 unread.append(os.path.relpath(file, path))
     if not files:
         raise UnreadableFileError(f"There are no files of chats in {path}.", "Choose another folder, or the files.")

@@ -183,7 +183,8 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
 
 def _import_title(report: ImportReport) -> str:
     """Return the result of an import in a few words."""
-    counts = {"chat": len(report.chats), "project": report.projects, "note": len(report.notes)}
+    # Without a chat, only projects make folders.
+    counts = {"chat": len(report.chats), "project": len(report.folders), "note": len(report.notes)}
     for name, number in counts.items():
         if number:
             return f"{counted(number, name)} imported"
@@ -197,7 +198,6 @@ def import_text(report: ImportReport) -> str:
     already = f"{counted(report.already_here, 'chat')} {'was' if report.already_here == 1 else 'were'} already here."
     sentences = (
         (report.chats, f"{counted(report.messages, 'message')} from {sources}."),
-        (report.projects, f"{counted(report.projects, 'project')} with instructions or files."),
         (report.notes, f"{counted(len(report.notes), 'note')}, not used until you keep them in Settings > Notes."),
         (report.already_here, already),
         (report.not_taken, f"{counted(len(report.not_taken), 'item')} could not be imported."),

@@ -102,13 +102,13 @@ def test_an_export_has_each_project_once_and_an_import_brings_it(
     report = import_files(path)
     assert report.is_complete
     assert len(report.chats) == 4
-    assert report.projects == 3
+    assert len(report.folders) == 4
     assert report.messages == 4
     check_projects(store)
     again = import_files(path)
     assert again.already_here == 4
     assert again.is_complete
-    assert not again.projects
+    assert not again.folders
     check_projects(store)
 
 

@@ -34,7 +34,7 @@ from tests.ui.shown_widgets import choose_files, click_on, entries_of, press_key
 from tests.ui.transcript.conftest import button
 
 WAIT_MS = 60_000
-FOLDERS = [ImportedFolder(1, "Work 2", "Work", "instructions", 2)]
+FOLDERS = [ImportedFolder(1, "“Work 2”: 2 imported chats with instructions.")]
 
 
 class Menu:
@@ -187,8 +187,7 @@ def test_a_report_says_what_became_of_everything(menu: Menu, theme: Theme) -> No
         for source in ("Jan", "Msty")
     ]
     assert import_text(ImportReport((*files,), cancelled=True)) == (
-        "4 messages from Jan and Msty. 2 projects with instructions or files. "
-        "2 notes, not used until you keep them in Settings > Notes. 2 chats were already here. "
+        "4 messages from Jan and Msty. 2 notes, not used until you keep them in Settings > Notes. 2 chats were already here. "
         "2 items could not be imported. You cancelled the import; chats from the unfinished file were removed."
     )
     nothing = report_sheet(menu.window, theme, ImportReport(cancelled=True), lambda: None)
