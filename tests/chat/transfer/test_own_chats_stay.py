@@ -9,7 +9,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.notes import Note
@@ -25,6 +25,7 @@ from tests.chat.transfer.full_samples import FULL
 from tests.chat.transfer.samples import ours
 
 type Rows = set[tuple[Any, ...]]
+type Names = tuple[str, ...]
 
 PROJECTS = {
     "plain": Project(),
@@ -97,14 +98,16 @@ def check_law(store: ConversationStore, path: Path) -> ImportReport:
     return report
 
 
-@given(
+stores_and_files = given(
     st.lists(st.tuples(NAMES, st.sampled_from([*PROJECTS])), max_size=4),
     st.lists(st.tuples(NAMES, st.sampled_from(["rhymes", "drums", "files"])), max_size=3),
     st.lists(NAMES, min_size=1, max_size=3),
 )
-@settings(max_examples=60, deadline=None)
-def test_an_import_adds_and_changes_nothing_of_ones_own(
-    own: list[tuple[tuple[str, ...], str]], projects: list[tuple[tuple[str, ...], str]], chats: list[tuple[str, ...]]
+"""Folders of one's own, and the projects and chats of a file."""
+
+
+def check_import(
+    own: Sequence[tuple[Names, str]], projects: Sequence[tuple[Names, str]], chats: Sequence[Names]
 ) -> None:
     with tempfile.TemporaryDirectory() as name, closing(ConversationStore(Path(name, "chats.db"))) as store:
         for names, kind in own:
@@ -126,6 +129,20 @@ def test_an_import_adds_and_changes_nothing_of_ones_own(
         assert rows(store) == there, "the same file again adds something"
         assert not again.folders
         assert again.already_here == len(chats)
+
+
+@stores_and_files
+@example([(("Work",), "plain")], [(("Work",), "files")], [("Work",)])
+@settings(max_examples=8, deadline=None)
+def test_an_import_adds_and_changes_nothing_of_ones_own(own: Any, projects: Any, chats: Any) -> None:
+    check_import(own, projects, chats)
+
+
+@pytest.mark.slow
+@stores_and_files
+@settings(max_examples=150, deadline=None)
+def test_many_imports_add_and_change_nothing(own: Any, projects: Any, chats: Any) -> None:
+    check_import(own, projects, chats)
 
 
 @pytest.mark.parametrize("program", [name for name in FULL if name != "Jan"])

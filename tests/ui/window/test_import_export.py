@@ -187,8 +187,9 @@ def test_a_report_says_what_became_of_everything(menu: Menu, theme: Theme) -> No
         for source in ("Jan", "Msty")
     ]
     assert import_text(ImportReport((*files,), cancelled=True)) == (
-        "4 messages from Jan and Msty. 2 notes, not used until you keep them in Settings > Notes. 2 chats were already here. "
-        "2 items could not be imported. You cancelled the import; chats from the unfinished file were removed."
+        "4 messages from Jan and Msty. 2 notes, not used until you keep them in Settings > Notes. "
+        "2 chats were already here. 2 items could not be imported. "
+        "You cancelled the import; chats from the unfinished file were removed."
     )
     nothing = report_sheet(menu.window, theme, ImportReport(cancelled=True), lambda: None)
     assert nothing.windowTitle() == "Nothing was imported"
