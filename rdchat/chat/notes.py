@@ -45,6 +45,7 @@ class Note:
         date: The day when it was kept: `2026-11-29`.
         chat: Its chat, for people: `the chat “Soup”`, or `a deleted chat`; empty if it has none, or none any more.
         id: The primary key; 0 while it is proposed.
+        kept: Whether the person has kept it; a note from an import counts for no chat before.
     """
 
     text: str
@@ -55,6 +56,7 @@ class Note:
     date: str = ""
     chat: str = ""
     id: int = 0
+    kept: bool = True
 
     @property
     def marked(self) -> str:

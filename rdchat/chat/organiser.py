@@ -56,7 +56,7 @@ _NOTE_SOURCE = """
             UNION ALL SELECT 1 FROM messages
             WHERE conversation_id = ?1 AND parent_id IS NULL AND context_cut IS NOT NULL)
         UNION ALL SELECT 'an earlier note' WHERE EXISTS (
-            SELECT 1 FROM notes WHERE (folder_id IS ?2 OR folder_id IS NULL) AND source <> '')
+            SELECT 1 FROM notes WHERE (folder_id IS ?2 OR folder_id IS NULL) AND source <> '' AND kept)
     )
 """
 _ALL_NOTES = """
@@ -64,7 +64,7 @@ _ALL_NOTES = """
         coalesce('the project “' || substr(f.name, 1, 1000) || '”', 'all chats'),
         coalesce(date(n.created_at, 'unixepoch', 'localtime'), 'an unknown day'),
         coalesce('the chat “' || substr(c.title, 1, 1000) || '”', iif(n.conversation_id, 'a deleted chat', '')),
-        n.id
+        n.id, n.kept
     FROM notes n
     LEFT JOIN folders f ON f.id = n.folder_id
     LEFT JOIN conversations c ON c.id = n.conversation_id AND c.deleted_at IS NULL AND c.unlisted = 0
@@ -73,7 +73,7 @@ _ALL_NOTES = """
 _KEEP_NOTE = """
     INSERT INTO notes (folder_id, conversation_id, created_at, source, text)
     SELECT ?1, (SELECT id FROM conversations WHERE id = ?2), ?3, ?4, ?5
-    WHERE ?5 <> '' AND NOT EXISTS (SELECT 1 FROM notes WHERE folder_id IS ?1 AND text = ?5)
+    WHERE ?5 <> '' AND NOT EXISTS (SELECT 1 FROM notes WHERE folder_id IS ?1 AND text = ?5 AND kept)
 """
 
 
@@ -299,13 +299,14 @@ class ChatOrganiser:
     # Notes
 
     def notes(self) -> list[Note]:
-        """Return all notes, the newest last."""
+        """Return all notes, the newest last, with those from imports that nobody has kept."""
         return [Note(*row) for row in self._database.rows(_ALL_NOTES)]
 
     def keep_note(self, note: Note) -> None:
         """Store a note of any length as it is, unless it is blank or its project has one with the same text."""
         text = text_column(note.text.strip())
         self._database.execute(_KEEP_NOTE, note.folder_id, note.chat_id, self._clock(), note.source, text)
+        self._database.execute("DELETE FROM notes WHERE id = ? AND NOT kept", note.id)
 
     def change_note(self, note_id: int, text: str) -> None:
         """Replace a note's text; a blank one deletes the note."""

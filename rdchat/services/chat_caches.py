@@ -151,9 +151,9 @@ class DiskCacheControl(QObject):
 
 
 def _notes_of(folders: Iterable[Folder], notes: Iterable[Note]) -> list[Note]:
-    """Return the notes of folders, and those of all chats."""
+    """Return the notes that chats of folders have, and those of all chats."""
     ids = {None, *(folder.id for folder in folders)}
-    return [note for note in notes if note.folder_id in ids]
+    return [note for note in notes if note.kept and note.folder_id in ids]
 
 
 def _sources(folders: Iterable[Folder], notes: Iterable[Note]) -> set[str]:

@@ -330,10 +330,10 @@ class Replies(QObject):
         self._on_model_changed()
 
     def notes(self, chat: Conversation | None = None) -> list[Note]:
-        """Return the notes that a chat has, or all, the newest last."""
+        """Return the notes that a chat has, or all with those from imports, the newest last."""
         folders = self.order.note_folders(chat) if chat else ()
         notes = self._storage.read_or_default(self._store.organiser.notes, ())
-        return [each for each in notes if chat is None or each.folder_id in folders]
+        return [each for each in notes if chat is None or (each.kept and each.folder_id in folders)]
 
     def counter(self, conversation: Conversation) -> Count:
         """Return a function for any thread that counts the tokens of a conversation with the chat's tools.

@@ -76,6 +76,8 @@ class NoteSheet(Sheet):
 class NoteList(QWidget):
     """Lists notes, the newest first, with buttons to add, edit and delete some. All of it acts at once.
 
+    Notes from an import are listed too; they count once they are kept.
+
     Args:
         theme: The appearance to follow.
         controller: Has the notes.
@@ -84,6 +86,7 @@ class NoteList(QWidget):
     Attributes:
         listed: The notes in the list.
         buttons: Those that are enabled while a note is listed.
+        keep: Keeps the chosen note, where that is from an import.
     """
 
     def __init__(self, theme: Theme, controller: ChatController, folder: Folder | None = None) -> None:
@@ -105,7 +108,9 @@ class NoteList(QWidget):
             push_button("Delete…", act=self._ask_to_delete),
             push_button("Export…", "Write these notes to a file", self._ask_where),
         )
-        column(self.list, row(self.add, *self.buttons, None), within=self, spacing=SMALL)
+        self.keep = push_button("Keep", "Let this note from an import count", self._keep)
+        self.list.currentRowChanged.connect(self._offer_to_keep)
+        column(self.list, row(self.add, *self.buttons, self.keep, None), within=self, spacing=SMALL)
         self._notes.changed.connect(self.show_notes)
         self.show_notes()
 
@@ -126,6 +131,7 @@ class NoteList(QWidget):
             self.list.clear()
             self.list.addItems([visible_text(entry_text(each)) for each in notes])
             self.list.setCurrentRow(0)
+        self._offer_to_keep(self.list.currentRow())
         for button in self.buttons:
             button.setEnabled(bool(notes))
         self.add.setEnabled(bool(self._scopes))
@@ -138,6 +144,12 @@ class NoteList(QWidget):
         order = self._replies.order
         everywhere = [("All chats", None)] if order.settings.notes_everywhere else []
         return everywhere + [(visible_text(each.name), each.id) for each in order.folders if each.is_project]
+
+    def _offer_to_keep(self, number: int) -> None:
+        self.keep.setEnabled(0 <= number < len(self.listed) and not self.listed[number].kept)
+
+    def _keep(self) -> None:
+        self._notes.keep(self._chosen, self._chosen.text)
 
     def _add(self) -> None:
         NoteSheet(self.window(), self._theme, self._notes, Note("", None, None), *self._scopes).open()
@@ -162,5 +174,7 @@ class NoteList(QWidget):
 
 def entry_text(note: Note) -> str:
     """Return a note, and in a second line where it counts and comes from."""
+    if not note.kept:
+        return f"{note.text}\nFrom an import, not used, for {note.scope}"
     chat = f" from {note.chat}" if note.chat else ""
     return f"{note.marked}\nFor {note.scope}, kept {note.date}{chat}"
