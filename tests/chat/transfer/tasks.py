@@ -32,7 +32,7 @@ def export(
     chats: Sequence[int] | None = None,
     *,
     details: bool = True,
-    shares: bool = False,
+    shares: bool = True,
 ) -> dict[str, Any]:
     return export_chats(
         Job(), str(database), str(path), kind=kind, chats=None if chats is None else list(chats), details=details,

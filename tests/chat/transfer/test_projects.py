@@ -138,7 +138,7 @@ def test_an_export_of_a_chat_names_the_files_of_its_project_unless_it_is_to_have
     store.organiser.keep_note(Note("I use tabs", shared(store)["Work"].id, None))
     (chat,) = (chat.id for chat in store.conversations() if chat.title == "One")
     path = tmp_path / "one.json"
-    tasks.export(store.path, path, chats=[chat])
+    tasks.export(store.path, path, chats=[chat], shares=False)
     (project,) = (entry for entry in json.loads(path.read_text())["chats"] if "project" in entry)
     assert project["system_prompt"] == "Rhyme."
     assert project["messages"][0]["files"] == [{"name": "a.txt", "kind": "text"}, {"name": "b.png", "kind": "image"}]
@@ -152,7 +152,7 @@ def test_an_export_of_a_chat_names_the_files_of_its_project_unless_it_is_to_have
     ]
     assert [(each.title, each.parts) for each in report.without] == [("Work", "2 file contents")]
     whole = tmp_path / "whole.json"
-    tasks.export(store.path, whole, chats=list(report.chats), shares=True)
+    tasks.export(store.path, whole, chats=list(report.chats))
     assert "Alpha" not in whole.read_text(), "the new project has no files"
 
 
@@ -161,7 +161,7 @@ def test_a_project_moves_with_its_notes(store: ConversationStore, import_files: 
     store.organiser.keep_note(Note("I use tabs", shared(store)["Work"].id, None))
     (chat,) = (chat.id for chat in store.conversations() if chat.title == "One")
     path = tmp_path / "one.json"
-    tasks.export(store.path, path, chats=[chat], shares=True)
+    tasks.export(store.path, path, chats=[chat])
     empty(store)
     report = import_files(path)
     assert report.is_complete
@@ -179,13 +179,13 @@ def test_markdown_names_the_files_of_the_project_and_has_their_texts_where_they_
     fill(store)
     (chat,) = (chat.id for chat in store.conversations() if chat.title == "One")
     path = tmp_path / "one.md"
-    tasks.export(store.path, path, "markdown", [chat], details=False, shares=True)
+    tasks.export(store.path, path, "markdown", [chat], details=False)
     assert "## Files of the project\n\n*File: a.txt*\n\n*File: b.png*\n\n## You" in path.read_text()
-    tasks.export(store.path, path, "markdown", [chat], details=True)
+    tasks.export(store.path, path, "markdown", [chat], details=True, shares=False)
     text = path.read_text()
     assert "## System prompt\n\nRhyme." in text
     assert "## Files of the project\n\n*File: a.txt*\n\n*File: b.png*\n\n## You" in text
-    tasks.export(store.path, path, "markdown", [chat], details=True, shares=True)
+    tasks.export(store.path, path, "markdown", [chat], details=True)
     text = path.read_text()
     assert "<summary>File: a.txt</summary>" in text
     assert "Alpha" in text
