@@ -315,7 +315,6 @@ DELETING = {
     "change_note": ("note_deleted", "note_changed", "note_of_all_chats"),
     "delete": ("message", "file_of_a_message", "reply"),
     "delete_conversation": ("chat_for_good", "chat_after_a_month"),
-    "delete_conversations": ("chat_for_good", "chat_after_a_month"),
     "delete_folder": ("project_for_good", "project_after_a_month", "project_without_files"),
     "erase": ("quick_exchange",),
     "erase_folder": ("project_for_good", "project_without_files"),
