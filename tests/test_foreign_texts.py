@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import cycle
@@ -448,7 +449,9 @@ def test_a_library_reads_a_hostile_text(name: str, shape: str, small_model: Path
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_reads_each_hostile_text(name: str, small_model: Path, qapp: QApplication) -> None:
-    for shape, text in SHAPES.items():
+    """Of the shapes an eighth, and all where everything hostile is asked for."""
+    step = 1 if os.environ.get("HOSTILE") == "all" else 8
+    for shape, text in [*SHAPES.items()][[*LIBRARIES].index(name) % step :: step]:
         try:
             read_hostile(name, text, small_model)
         except AssertionError as error:

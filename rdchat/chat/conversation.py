@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.presets import LongChats
+from rdchat.chat.summaries import ContextCut
 from rdchat.errors import StorageError
 from rdchat.inference.api import (
     AnswerShape,
@@ -27,7 +28,6 @@ from rdchat.inference.api import (
     check_thinking_tokens,
     split_thoughts,
 )
-from rdchat.wording import counted
 
 _PAGE = 128
 """Messages that are read together."""
@@ -64,6 +64,7 @@ class OwnOptions:
         tools_off: Full names of tools of these that are switched off.
         sent_to: Addresses of the remote servers that it may be sent to.
         notes: Whether it has notes, and proposes some.
+        decided_notes: Digests of the proposed notes that were kept or dismissed (`note_digest`).
         long_chats: What happens when it nearly fills the context; None for the usual.
     """
 
@@ -76,6 +77,7 @@ class OwnOptions:
     tools_off: tuple[str, ...] = ()
     sent_to: tuple[str, ...] = ()
     notes: bool = True
+    decided_notes: tuple[str, ...] = ()
     long_chats: LongChats | None = None
 
     def __post_init__(self) -> None:
@@ -86,8 +88,8 @@ class OwnOptions:
 
     @property
     def portable(self) -> "OwnOptions":
-        """These options without what belongs to this computer: its presets, paths of drafters, and servers."""
-        return replace(self, preset=None, draft=None, tools=(), tools_off=(), sent_to=())
+        """These options without what belongs to this computer: presets, paths of drafters, servers, decisions."""
+        return replace(self, preset=None, draft=None, tools=(), tools_off=(), sent_to=(), decided_notes=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +156,6 @@ class Conversation:
 
 NEW_CHAT = Conversation(0, "", None, None)
 """A chat that is not stored yet."""
-SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
-"""Stands before a summary in a prompt."""
 LARGEST_ID = 1 << 30
 """The largest id of a chat or a message in a file. Larger ones are those of temporary chats.
 
@@ -166,63 +166,6 @@ Qt's signals carry ids as 32-bit integers.
 def is_temporary(any_id: int | None) -> bool:
     """Return whether this is the id of a temporary chat or of one of its messages, which nothing may keep."""
     return any_id is not None and any_id > LARGEST_ID
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
-    """What the chats of a folder share.
-
-    Attributes:
-        instructions: Their system prompt; blank leaves it to the preset.
-        preset: Id of their preset; None leaves it to the model.
-        model: Name of their model, by which it is loaded; None for the one that is loaded.
-        tools: Names of the tool servers that are switched on in them.
-    """
-
-    instructions: str = ""
-    preset: str | None = None
-    model: str | None = None
-    tools: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder of chats.
-
-    Attributes:
-        id: The primary key.
-        name: As the sidebar shows it.
-        parent_id: The folder around it; None at the top. A folder in a folder cannot contain another one.
-        expanded: Whether its content is shown.
-        deleted_at: When it was moved to the Trash; None elsewhere.
-        project: What its chats share, besides files.
-        files: The files that its chats share, without their texts.
-    """
-
-    id: int
-    name: str
-    parent_id: int | None = None
-    expanded: bool = True
-    deleted_at: float | None = None
-    project: Project = Project()
-    files: tuple[AttachedFile, ...] = ()
-
-    @property
-    def is_project(self) -> bool:
-        """Whether its chats share something."""
-        return bool(self.description)
-
-    @property
-    def description(self) -> str:
-        """What its chats share, for people: `instructions, model, 2 files`."""
-        parts: dict[str, Any] = {
-            "instructions": self.project.instructions.strip(),
-            "preset": self.project.preset,
-            "model": self.project.model,
-            "tools": self.project.tools,
-            counted(len(self.files), "file"): self.files,
-        }
-        return ", ".join(name for name, value in parts.items() if value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,29 +210,6 @@ NO_THINKING = Thinking()
 
 
 @dataclass(frozen=True, slots=True)
-class ContextCut:
-    """Hides a message and those before it from the model. The last cut of a path counts.
-
-    Attributes:
-        summary: What the model gets instead; empty for nothing.
-        model: The model that wrote the summary, with the name of its server if that is a remote one.
-        written_at: When it was written, in seconds since the epoch; None where unknown.
-        edited: Whether the summary is the person's version.
-        sources: The tools and remote servers whose texts it summarises.
-        files: Files of the hidden messages that the model still gets whole.
-        shortens: Whether the messages stay, and only long results of tools among them are shortened.
-    """
-
-    summary: str = ""
-    model: str = ""
-    written_at: float | None = None
-    edited: bool = False
-    sources: tuple[str, ...] = ()
-    files: tuple[AttachedFile, ...] = ()
-    shortens: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class MadeWith:
     """The options of a reply besides its model and seed.
 
@@ -297,11 +217,14 @@ class MadeWith:
         sampling: How its tokens were chosen; None where unknown.
         system_prompt: The reply's own system prompt; None for that of the chat.
         once: Whether the options were for this reply only.
+        passages: The passages of the project's files that stood before its question: `guide.txt: passages 3 and 7 of
+            60`.
     """
 
     sampling: SamplingParams | None = None
     system_prompt: str | None = None
     once: bool = False
+    passages: tuple[str, ...] = ()
 
 
 USUAL_OPTIONS = MadeWith()
@@ -562,6 +485,22 @@ def call_of(path: Sequence[Message], result: Message) -> ToolCall | None:
     reply = next((each for each in before if each.role is not Role.TOOL), None)
     calls = reply.tool_calls if reply is not None else ()
     return next((each for each in calls if each.call_id == result.tool_call_id), None)
+
+
+def last_calls(path: Sequence[Message]) -> dict[ToolCall, Message | None]:
+    """Return the calls that can be run of a path's last reply, with their results; None for a call without one."""
+    results = dict[str, Message]()
+    for message in reversed(path):
+        if message.role is not Role.TOOL:
+            return {call: results.get(call.call_id) for call in message.tool_calls if not call.refusal}
+        # Of several results of one call the last counts.
+        results.setdefault(message.tool_call_id, message)
+    return {}
+
+
+def waiting_calls(path: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Return the calls of a path's last reply that have no result."""
+    return tuple(call for call, result in last_calls(path).items() if result is None)
 
 
 def uncut(path: Sequence[Message]) -> Sequence[Message]:

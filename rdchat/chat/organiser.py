@@ -7,8 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import SUMMARY_NOTE, Conversation, Folder, Project
-from rdchat.chat.notes import Note, tidy_note
+from rdchat.chat.conversation import Conversation
+from rdchat.chat.notes import Note
+from rdchat.chat.projects import (
+    Folder,
+    Project,
+)
 from rdchat.chat.storage import (
     FOLDER_COLUMNS,
     Database,
@@ -24,6 +28,7 @@ from rdchat.chat.storage import (
     store_project,
     text_column,
 )
+from rdchat.chat.summaries import SUMMARY_NOTE
 from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.errors import StorageError
 from rdchat.work import Job
@@ -47,16 +52,19 @@ _NOTE_SOURCE = """
             WHERE conversation_id = ?1 AND role = 'assistant' AND status = 'complete' AND text <> '' AND NOT edited
                 AND coalesce(iif(json_valid(drafting), json_extract(drafting, '$.server'), NULL), '?') <> '')
         UNION ALL SELECT 'a summary of another chat' WHERE EXISTS (
-            SELECT 1 FROM conversations WHERE id = ?1 AND instr(system_prompt, ?3))
+            SELECT 1 FROM conversations WHERE id = ?1 AND instr(system_prompt, ?3)
+            UNION ALL SELECT 1 FROM messages
+            WHERE conversation_id = ?1 AND parent_id IS NULL AND context_cut IS NOT NULL)
         UNION ALL SELECT 'an earlier note' WHERE EXISTS (
-            SELECT 1 FROM notes WHERE (folder_id IS ?2 OR folder_id IS NULL) AND source <> '')
+            SELECT 1 FROM notes WHERE (folder_id IS ?2 OR folder_id IS NULL) AND source <> '' AND kept)
     )
 """
 _ALL_NOTES = """
     SELECT n.text, n.folder_id, n.conversation_id, n.source,
         coalesce('the project “' || substr(f.name, 1, 1000) || '”', 'all chats'),
         coalesce(date(n.created_at, 'unixepoch', 'localtime'), 'an unknown day'),
-        coalesce('the chat “' || substr(c.title, 1, 1000) || '”', 'a deleted chat'), n.id
+        coalesce('the chat “' || substr(c.title, 1, 1000) || '”', iif(n.conversation_id, 'a deleted chat', '')),
+        n.id, n.kept
     FROM notes n
     LEFT JOIN folders f ON f.id = n.folder_id
     LEFT JOIN conversations c ON c.id = n.conversation_id AND c.deleted_at IS NULL AND c.unlisted = 0
@@ -65,7 +73,7 @@ _ALL_NOTES = """
 _KEEP_NOTE = """
     INSERT INTO notes (folder_id, conversation_id, created_at, source, text)
     SELECT ?1, (SELECT id FROM conversations WHERE id = ?2), ?3, ?4, ?5
-    WHERE ?5 <> '' AND NOT EXISTS (SELECT 1 FROM notes WHERE folder_id IS ?1 AND text = ?5)
+    WHERE ?5 <> '' AND NOT EXISTS (SELECT 1 FROM notes WHERE folder_id IS ?1 AND text = ?5 AND kept)
 """
 
 
@@ -291,17 +299,18 @@ class ChatOrganiser:
     # Notes
 
     def notes(self) -> list[Note]:
-        """Return all notes, the newest last."""
+        """Return all notes, the newest last, with those from imports that nobody has kept."""
         return [Note(*row) for row in self._database.rows(_ALL_NOTES)]
 
     def keep_note(self, note: Note) -> None:
-        """Store a note with the present time, unless it is blank or its project has one with the same text."""
-        text = text_column(tidy_note(note.text))
+        """Store a note of any length as it is, unless it is blank or its project has one with the same text."""
+        text = text_column(note.text.strip())
         self._database.execute(_KEEP_NOTE, note.folder_id, note.chat_id, self._clock(), note.source, text)
+        self._database.execute("DELETE FROM notes WHERE id = ? AND NOT kept", note.id)
 
     def change_note(self, note_id: int, text: str) -> None:
         """Replace a note's text; a blank one deletes the note."""
-        tidy = text_column(tidy_note(text))
+        tidy = text_column(text.strip())
         sql = "UPDATE notes SET text = ?1 WHERE id = ?2" if tidy else "DELETE FROM notes WHERE ?1 = '' AND id = ?2"
         self._database.execute(sql, tidy, note_id)
 

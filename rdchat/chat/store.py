@@ -15,7 +15,6 @@ from rdchat.chat.conversation import (
     LARGEST_ID,
     NEW_CHAT,
     NO_THINKING,
-    ContextCut,
     Conversation,
     MadeWith,
     Message,
@@ -59,8 +58,9 @@ from rdchat.chat.storage import (
     repair_tree,
     text_column,
 )
+from rdchat.chat.summaries import ContextCut
 from rdchat.chat.titles import NEW_CHAT as NEW_TITLE, tidy_title
-from rdchat.errors import RdchatError, StorageError
+from rdchat.errors import StorageError
 from rdchat.files import temporary_folder
 from rdchat.inference.api import Role, ToolCall
 from rdchat.work import Job
@@ -281,22 +281,6 @@ class ConversationStore(Database):
     def delete_conversation(self, conversation_id: int) -> None:
         """Move a conversation to the Trash, from which it can be restored until `ChatOrganiser.expire`."""
         self._set("deleted_at = ?", self._clock(), conversation_id)
-
-    def delete_conversations(
-        self, conversation_ids: Sequence[int], on_end: Callable[[RdchatError | None], object]
-    ) -> Job[None]:
-        """Move conversations, perhaps thousands, to the Trash at once, without waiting.
-
-        Args:
-            conversation_ids: Their ids.
-            on_end: Called on the writer's thread with None or the error.
-        """
-        values = [(self._clock(), each) for each in conversation_ids]
-
-        def delete(connection: sqlite3.Connection) -> None:
-            connection.executemany("UPDATE conversations SET deleted_at = ? WHERE id = ?", values)
-
-        return self.submit(delete, on_end)
 
     def restore_conversation(self, conversation_id: int) -> Conversation:
         """Restore a conversation from the Trash; StorageError if it is already erased."""

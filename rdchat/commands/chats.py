@@ -35,6 +35,7 @@ def add_import_chats(parser: argparse.ArgumentParser) -> None:
     """Add the options of `import`."""
     parser.description = (
         "Imports rdchat's own JSON and databases, conversations.json of ChatGPT, Claude and DeepSeek or its archive, "
+        "Claude's projects and memories, "
         "exports of Open WebUI and LibreChat, LM Studio's *.conversation.json, Jan's threads, and folders of these. "
         "Each file is imported whole or not at all. The exit status is 1 if a file or a chat was not imported. "
         "Quit rdchat first."
@@ -65,8 +66,9 @@ def import_chats(args: argparse.Namespace) -> int:
 def _report_lines(report: ImportReport) -> Sequence[str]:
     """Return the report of an import, in lines."""
     lines = [f"Imported {counted(len(report.chats), 'chat')} with {counted(report.messages, 'message')}."]
-    if report.projects:
-        lines.append(f"Imported {counted(report.projects, 'project')} with instructions or files.")
+    lines += [each.gain for each in report.folders]
+    if report.notes:
+        lines.append(f"{counted(len(report.notes), 'note')}, not used until you keep them in Settings > Notes.")
     if report.already_here:
         lines.append(f"Already here, not imported again: {counted(report.already_here, 'chat')}.")
     lines += [f"Without {each.parts}: {each.title}" for each in report.without]
@@ -152,6 +154,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--markdown", metavar="PATH", help="a file for one chat; a new folder for several")
     parser.add_argument("--chat", type=int, nargs="+", metavar="ID", help="only these chats (`rdchat chats list`)")
     parser.add_argument("--details", action="store_true", help="add settings and statistics to Markdown")
+    parser.add_argument("--project", action="store_true", help="with --chat: add files and notes of its project")
 
 
 def add_backup(parser: argparse.ArgumentParser) -> None:
@@ -176,6 +179,7 @@ def export(args: argparse.Namespace) -> int:
             kind=kind,
             chats=args.chat,
             details=args.details,
+            shares=args.project,
             settings=asdict(settings),
             sampling={},
         )

@@ -1,6 +1,7 @@
 """The folders of KV caches on disk: one for each chat, so that removing it removes all that is kept of the chat.
 
-A file is at `top/CHAT/MODEL/FILE`, where `top` is the folder of all chats.
+A file is at `top/CHAT/MODEL/FILE`, where `top` is the folder of all chats. A chat's folder also says which other texts
+its caches are computed with (`note_sources`), so that it can go with each of them.
 Other processes may use them at the same time, so a file or folder that is gone is no error.
 """
 
@@ -21,6 +22,10 @@ from rdchat.files.atomic_file import PARTIAL
 # Other programs' backups leave out a folder with this file: https://bford.info/cachedir
 _TAG = "CACHEDIR.TAG"
 _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# KV caches of rdchat's chats\n"
+# In the folder of a chat: hashes of the texts that its caches were ever computed with, besides its own; one a line.
+_SOURCES = "sources"
+# Version of the folders. Those of earlier ones have no sources: they have other names, so they are removed.
+_VERSION = 2
 # Begins the names of folders that are being removed.
 _REMOVED = "removed-"
 # Age at which a partial file is removed: its writer has ended by then.
@@ -36,10 +41,11 @@ def folder_name(store: Path, chat_id: int | str, created_at: object) -> str:
     have the same id after a backup was restored. A project has its options and the digests of its files in place of the
     date, so it gets another folder when one of them changes.
     """
-    return f"{_hash(store)}-{_hash(f'{store}/{chat_id}/{created_at}')}"
+    return f"{hash_of(store)}-{hash_of(f'{_VERSION}/{store}/{chat_id}/{created_at}')}"
 
 
-def _hash(name: object) -> str:
+def hash_of(name: object) -> str:
+    """Return the hash that stands for a name or a text in the folders."""
     return hashlib.blake2b(os.fsencode(str(name)), digest_size=12).hexdigest()
 
 
@@ -57,6 +63,27 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
+def note_sources(folder: Path, sources: set[str]) -> None:
+    """Add hashes of texts to those of a chat's folder, before a cache that is computed with them is written.
+
+    Raises:
+        OSError: If they cannot be written.
+    """
+    with (folder / _SOURCES).open("a+") as file:
+        file.seek(0)
+        known = file.read().split()
+        file.writelines(f"{each}\n" for each in sources.difference(known))
+
+
+def sources_in(top: Path) -> dict[str, set[str]]:
+    """Return the hashes of `note_sources` by the names of the chats' folders."""
+    sources = {}
+    for path in top.glob(f"*/{_SOURCES}"):
+        with suppress(FileNotFoundError):
+            sources[path.parent.name] = set(path.read_text().split())
+    return sources
+
+
 def _exclude_from_backups(folder: Path) -> None:
     """Leave a folder out of Time Machine's backups; macOS only. Not yet tried on a Mac.
 
@@ -71,10 +98,15 @@ def _exclude_from_backups(folder: Path) -> None:
 
 def remove_folder(folder: Path) -> None:
     """Remove a chat's folder with everything in it, partial files included; whoever writes into it cannot go on."""
+    shutil.rmtree(set_apart(folder), ignore_errors=True)
+
+
+def set_apart(folder: Path) -> Path:
+    """Give a folder the name of one that is being removed, by which `remove_folders` finds it, and return its path."""
     removed = folder.with_name(_REMOVED + secrets.token_hex(8))
     with suppress(OSError):
         folder.rename(removed)
-        shutil.rmtree(removed, ignore_errors=True)
+    return removed
 
 
 def remove_folders(top: Path, store: Path | None = None, names_to_keep: Callable[[], Iterable[str]] = tuple) -> None:
@@ -87,7 +119,7 @@ def remove_folders(top: Path, store: Path | None = None, names_to_keep: Callable
             chats.
     """
     # For all stores this is empty, and every name begins with that.
-    ours = "" if store is None else _hash(store)
+    ours = "" if store is None else hash_of(store)
     folders = list(top.glob("*"))
     spared = set(names_to_keep())
     for folder in folders:

@@ -108,16 +108,19 @@ class CachedRepository:
     def commit_of(self, revision: str) -> str:
         """Return the commit of a revision in this cache; empty if unknown.
 
-        A download of a commit leaves no reference. So without one, `main` is the newest snapshot that has no name.
+        A download of a commit leaves no reference, and other tools move `main` to a commit of which they fetch only the
+        configuration, or nothing. So where the snapshot of `main` has no weights, it is the newest one without a name
+        that has some. Without any, and without a reference, it is the newest one without a name.
         """
         if is_commit(revision):
             return revision
         commit = self._referenced(revision)
-        if commit or revision != "main":
+        if revision != "main" or _weights_in(self.snapshots / commit):
             return commit
         named = self.references()
         unnamed = [folder for folder in folders_in(self.snapshots) if folder.name not in named]
-        return max(unnamed, key=lambda folder: folder.stat().st_mtime).name if unnamed else ""
+        newest = max(unnamed, key=lambda folder: (bool(_weights_in(folder)), folder.stat().st_mtime), default=None)
+        return newest.name if newest and (not commit or _weights_in(newest)) else commit
 
     def _referenced(self, revision: str) -> str:
         """Return the commit that a reference holds; empty where it is missing or damaged."""
@@ -227,10 +230,14 @@ def downloaded_repositories() -> tuple[str, ...]:
     names = []
     for repository in cached_repositories():
         snapshot = snapshot_of(repository.name)
-        entries = readable_entries(snapshot) if snapshot else ()
-        if any(path.suffix.lower() == ".safetensors" and path.is_file() for path in entries):
+        if snapshot and any(path.is_file() for path in _weights_in(snapshot)):
             names.append(repository.name)
     return tuple(names)
+
+
+def _weights_in(snapshot: Path) -> list[Path]:
+    """Return the links of a snapshot's weights, also those that are broken, as after a deletion that was ended."""
+    return [path for path in readable_entries(snapshot) if path.suffix.lower() == ".safetensors"]
 
 
 def folders_in(parent: Path) -> list[Path]:

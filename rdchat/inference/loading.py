@@ -204,6 +204,7 @@ def load_model(
         token_markers=markers_among(prompts.control.values()),
         sees=vision.family is not None and alone,
         blind=vision.reason,
+        goes_back=KVCache(network).goes_back,
     )
     # The cache has the model tried out once at most, and shows whether it was.
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))

@@ -4,14 +4,19 @@ The engine makes and uses them. `DiskCacheControl` says where those on disk are 
 `MemoryCacheControl` limits the memory of the others. Both live on the main thread.
 """
 
-from contextlib import suppress
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat import paths
-from rdchat.chat.conversation import Conversation, Folder, is_temporary
+from rdchat.chat.conversation import (
+    Conversation,
+    is_temporary,
+)
+from rdchat.chat.notes import Note
+from rdchat.chat.projects import Folder
 from rdchat.chat.settings import Settings
 from rdchat.chat.storage import chats_with_caches
 from rdchat.chat.store import ConversationStore
@@ -46,31 +51,42 @@ class DiskCacheControl(QObject):
         self._store = store
         self._settings = settings
         self.bytes = 0
-        # Digests of the files of all projects at the last `tidy`.
-        self._project_files = set[str]()
         self._work = BackgroundWork("kept caches", self)
         self._timer = QTimer(self, singleShot=True, interval=_TIDY_MS)
         self._timer.timeout.connect(self.tidy)
         settings.changed.connect(self.tidy_soon)
 
-    def folder(self, chat: Conversation, project: Folder | None = None) -> CacheFolder | None:
+    def folder(
+        self, chat: Conversation, project: Folder | None = None, notes: Iterable[Note] | None = None
+    ) -> CacheFolder | None:
         """Return where the caches of a chat are kept, and create the folders; None for nowhere. On any thread.
 
         What the chat shares with others is kept in a folder of its project, if that has files.
+
+        Args:
+            chat: The chat.
+            project: Its project.
+            notes: The notes in its prompt; None for all of its project.
         """
         if is_temporary(chat.id) or not (self._settings.values.keep_caches and chat.own.keep_cache):
             return None
         folder = self._path(chat.id, chat.created_at)
         shared = self._project_path(project) if project is not None and project.files else None
-        with suppress(OSError):  # Without the folder nothing is kept.
+        projects = [project] if project is not None else []
+        if notes is None:
+            notes = _notes_of(projects, self._store.organiser.notes())
+        try:
             cache_folders.make_folder(folder)
+            cache_folders.note_sources(folder, _sources(projects, notes))
             if shared is not None:
                 cache_folders.make_folder(shared)
+        except OSError:
+            return None
         return CacheFolder(folder, self._settings.values.kept_caches_gb * 10**9, shared)
 
     def _project_path(self, project: Folder) -> Path:
         """Return the folder of a project's caches: another one after each change of its files or options."""
-        version = (project.project, [file.digest for file in project.files])
+        version = (project.project, [(file.digest, file.name) for file in project.files])
         return self._path(f"project {project.id}", version)
 
     def _path(self, owner: int | str, version: object) -> Path:
@@ -78,10 +94,9 @@ class DiskCacheControl(QObject):
         return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, owner, version)
 
     def remove_chat(self, chat: Conversation) -> None:
-        """Remove the caches of a chat."""
-        self._work.do(
-            partial(cache_folders.remove_folder, self._path(chat.id, chat.created_at)), lambda _: self.tidy_soon()
-        )
+        """Remove the caches of a chat; call it before the text goes that they are computed with, in case of a crash."""
+        cache_folders.set_apart(self._path(chat.id, chat.created_at))
+        self.tidy_soon()
 
     def remove_all(self) -> None:
         """Remove the caches of all chats."""
@@ -92,12 +107,11 @@ class DiskCacheControl(QObject):
         if not self._timer.isActive():
             self._timer.start()
 
-    def tidy(self, *, keeps_chats: bool = True) -> None:
+    def tidy(self) -> None:
         """Remove the caches that must not be kept any more, and measure the rest; `changed` follows.
 
-        The caches of projects are kept, as they hold nothing of a chat and no note. Those of chats are kept too, but
-        not without `keeps_chats`, nor if a file has left a project since the last call: chats may have passages of it.
-        Nothing at all is kept if the settings say so.
+        Kept are those of chats and of projects. Of the chats' only those whose every source is still there: notes,
+        files and instructions of projects. Nothing at all is kept if the settings say so.
         """
         top = paths.chat_caches_dir()
         settings = self._settings.values
@@ -106,12 +120,14 @@ class DiskCacheControl(QObject):
             """Return the names of the folders to keep."""
             if not settings.keep_caches:
                 return []
-            folders = self._store.organiser.folders()
-            before = self._project_files
-            self._project_files = {file.digest for each in folders for file in each.files}
-            chats = chats_with_caches(self._store.rows) if keeps_chats and before <= self._project_files else ()
+            # The sources come first: a text that is added meanwhile is then not taken for one that is gone.
+            sources = cache_folders.sources_in(top)
+            organiser = self._store.organiser
+            folders = organiser.folders()
+            there = _sources(folders, _notes_of(folders, organiser.notes()))
+            chats = (self._path(*chat).name for chat in chats_with_caches(self._store.rows))
             projects = [self._project_path(each).name for each in folders if each.files]
-            return [*projects, *(self._path(*chat).name for chat in chats)]
+            return [*projects, *(each for each in chats if sources.get(each, there) <= there)]
 
         def tidy() -> int:
             cache_folders.remove_folders(top, self._store.path, remaining)
@@ -127,9 +143,26 @@ class DiskCacheControl(QObject):
             self.changed.emit()
 
     def end_work(self) -> None:
-        """End the work."""
-        self._timer.stop()
+        """End the work; what is to be removed soon is removed now."""
+        if self._timer.isActive():
+            self._timer.stop()
+            self.tidy()
         self._work.finish_work()
+
+
+def _notes_of(folders: Iterable[Folder], notes: Iterable[Note]) -> list[Note]:
+    """Return the notes that chats of folders have, and those of all chats."""
+    ids = {None, *(folder.id for folder in folders)}
+    return [note for note in notes if note.kept and note.folder_id in ids]
+
+
+def _sources(folders: Iterable[Folder], notes: Iterable[Note]) -> set[str]:
+    """Return hashes of the texts of projects, and of notes."""
+    texts: list[object] = [(note.id, note.text) for note in notes]
+    for folder in folders:
+        files = ((file.digest, file.name) for file in folder.files)
+        texts += ((folder.id, each) for each in (folder.project.instructions, *files) if each)
+    return {cache_folders.hash_of(each) for each in texts}
 
 
 class MemoryCacheControl(QObject):

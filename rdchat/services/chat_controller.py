@@ -142,6 +142,7 @@ class ChatController(QObject):
         self.replies.written.connect(self.time_ledger.add_end)
         self.replies.ended.connect(chats.update_list)
         # Changes of chats, also of their options and notes: the index and the caches follow.
+        self.notes.decided.connect(self.chat.update_chat)
         self.notes.changed.connect(self.chat.options_changed)
         chats.conversations_changed.connect(self.chat.follow_project)
         chats.conversations_changed.connect(self.earlier.check_soon)
@@ -387,9 +388,8 @@ class ChatController(QObject):
 
     def _delete(self, chat: Conversation, message_id: int) -> DeletedMessage:
         """Delete a message and those after it; the chat's caches hold them, so they are removed too."""
-        deleted = self._trash_of(message_id).delete(message_id)
         self.disk_caches.remove_chat(chat)
-        return deleted
+        return self._trash_of(message_id).delete(message_id)
 
     def _trash_of(self, any_id: int | None) -> MessageTrash:
         """Return the Trash of the store that has a chat or a message; temporary chats have a store of their own."""

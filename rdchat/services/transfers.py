@@ -12,7 +12,7 @@ from typing import Any
 
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import BackupFacts, Restored, carry_out, decide, discard, withdraw
-from rdchat.chat.transfer.chat_import import ExportReport, ImportReport
+from rdchat.chat.transfer.chat_import import ExportReport, ImportReport, take_back
 from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress, TransferProcess
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.background_work import MainThread
@@ -52,7 +52,15 @@ class Transfers:
         return self._main.waits or self._prepared
 
     def export(
-        self, chats: list[int] | None, path: Path, kind: str, on_progress: OnProgress, on_end: OnEnd, *, details: bool
+        self,
+        chats: list[int] | None,
+        path: Path,
+        kind: str,
+        on_progress: OnProgress,
+        on_end: OnEnd,
+        *,
+        details: bool,
+        shares: bool = False,
     ) -> None:
         """Export chats, or all of them, as `json`, `markdown` or a `folder` of Markdown; ends with an ExportReport."""
         order = self._controller.replies.order
@@ -65,6 +73,7 @@ class Transfers:
             kind=kind,
             chats=chats,
             details=details,
+            shares=shares,
             settings=asdict(order.settings),
             sampling=asdict(order.defaults.params),
             model=str(order.model or ""),
@@ -76,20 +85,26 @@ class Transfers:
 
         def end(outcome: ImportReport | RdchatError) -> None:
             self._controller.chats.update_list()
+            self._controller.notes.changed.emit()
             on_end(outcome)
 
         self._begin(partial(self._process.import_files, self._store, paths), on_progress, end)
 
     def undo_import(self, report: ImportReport, on_progress: OnProgress, on_end: OnEnd) -> None:
-        """Delete the chats of an import."""
-        chats = list(report.chats)
+        """Delete the chats, folders and notes of an import for good."""
 
         def end(outcome: object) -> None:
             if not isinstance(outcome, RdchatError):
-                self._controller.chats.drop(chats)
+                ending = self._controller.replies.chats_being_written.intersection(report.chats)
+                self._controller.chats.drop(report.chats)
+                self._controller.notes.changed.emit()
+                self._controller.replies.caches.tidy_soon()
+                # A reply that is stopped now is stored once more: its chat is erased later, at the next start at last.
+                if not ending:
+                    self._store.organiser.erase()
             on_end(outcome)
 
-        self._begin(lambda _progress, end: self._store.delete_conversations(chats, end), on_progress, end)
+        self._begin(lambda _progress, end: self._store.submit(partial(take_back, report), end), on_progress, end)
 
     def back_up(self, path: Path, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Write the whole store into a file; ends with its BackupFacts."""
@@ -164,6 +179,7 @@ class Transfers:
                 raise
 
         self._controller.traces.settle()
+        self._controller.chat.unsent.hold_text(self._controller.chat.id)
         self._prepared = False
         self._store.replace(replace)
         self._controller.settings.read_again()

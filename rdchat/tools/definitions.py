@@ -233,6 +233,7 @@ def _parse_parameters(schema: Any) -> dict[str, Any]:
     Only this is checked: an object, its depth and length, properties by name, and a list of names that are required.
     """
     # Some languages write what is empty as null or as a list, here and in its fields: `"properties": []` becomes `{}`.
+    # MCP lets tools without arguments leave `properties` out, but some servers of models refuse them.
     schema = schema or {}
     if not isinstance(schema, dict):
         raise ValueError("its parameters are no JSON schema")
@@ -242,8 +243,10 @@ def _parse_parameters(schema: Any) -> dict[str, Any]:
     if len(json.dumps(schema, allow_nan=False)) > _MAX_PARAMETERS:
         raise ValueError("its parameters are too long")
     empty: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
-    parameters = {"type": "object"} | {name: value or empty.get(name, value) for name, value in schema.items()}
-    properties = parameters.get("properties", {})
+    parameters = {"type": "object", "properties": {}} | {
+        name: value or empty.get(name, value) for name, value in schema.items()
+    }
+    properties = parameters["properties"]
     required = parameters.get("required", [])
     if parameters["type"] != "object":
         raise ValueError("its parameters are no object")

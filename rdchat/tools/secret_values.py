@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, unquote
 
 from rdchat.tools.definitions import ToolServer
 
@@ -16,8 +17,8 @@ KEY_NAME = re.compile(
     r"(?i)(?!.*(?:path|file|url|dir|name|limit)\Z).*(?:token|keys?|secrets?|passw(?:or)?ds?|passphrases?|credentials?"
     r"|authorization|cookies?|headers?|(?<![a-z])(?:pass|pwd|pat))(?![a-z])"
 )
-# The password of an address.
-PASSWORD = re.compile(r"://[^\s/?#:@]*+:([^\s/?#]+)@")
+# The password of an address: `://name:password@`, or `?password=` as databases have it.
+PASSWORD = re.compile(r"://[^\s/?#:@]*+:([^\s/?#]+)@|[?&](?i:password|pwd)=([^\s&#]+)")
 # What stands before the secret of a header.
 _SCHEME = re.compile(r"(?i)\A(?:bearer|basic|token|api-?key) +")
 # A shorter secret is masked only where it stands alone: it may be a part of ordinary words.
@@ -33,8 +34,8 @@ _NAMES = {"name", "type", "required"}
 class SecretMask:
     """Replaces the secrets of a server in what it sends by `•••`.
 
-    A server may quote a secret as JSON, or quote a long word of it, or what stands behind `Bearer`. One with fewer than
-    eight characters is replaced where no ASCII letter or digit is beside it.
+    A server may quote a secret as JSON, or as in an address (`%2F` for `/`), or quote a long word of it, or what stands
+    behind `Bearer`. One with fewer than eight characters is replaced where no ASCII letter or digit is beside it.
 
     Args:
         server: The server.
@@ -44,11 +45,13 @@ class SecretMask:
     def __init__(self, server: ToolServer, values: Mapping[str, str]) -> None:
         is_chosen = server.keys_chosen or server.url
         secrets = [value.strip() for name, value in values.items() if is_chosen or KEY_NAME.match(name)]
-        secrets += PASSWORD.findall("\n".join([*values.values(), *server.environment.values(), *server.command]))
+        texts = [*values.values(), *server.environment.values(), *server.command]
+        secrets += map("".join, PASSWORD.findall("\n".join(texts)))
         forms: set[str] = set()
         for secret in secrets:
-            in_json = json.dumps(secret, ensure_ascii=False)[1:-1]
-            forms |= {secret, in_json, _SCHEME.sub("", secret), *_LONG_WORD.findall(secret)}
+            bare = _SCHEME.sub("", secret)
+            forms |= {secret, bare, *_LONG_WORD.findall(secret), unquote(secret), quote(bare, ""), quote(bare, "!'()*")}
+            forms |= {json.dumps(secret, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True)}
         self._patterns = [
             re.compile((_ALONE if len(form) < _LONG else "{0}").format(re.escape(form)), re.ASCII)
             for form in sorted(forms - {""}, key=len, reverse=True)

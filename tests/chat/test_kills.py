@@ -103,7 +103,7 @@ def test_a_killed_app_leaves_an_interrupted_reply_with_all_that_was_saved(
 KILLED = """
 import sys
 from pathlib import Path
-from rdchat.chat.conversation import Project
+from rdchat.chat.projects import Project
 from rdchat.chat.store import ConversationStore
 from tests.chat.storage.project_texts import NAMES, files_named
 

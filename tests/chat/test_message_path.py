@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, from_cut, uncut
+from rdchat.chat.conversation import (
+    Message,
+    MessagePath,
+    MessageStatus,
+    from_cut,
+    uncut,
+)
 from rdchat.chat.storage import MessageTree, message_tree, stored_chats
 from rdchat.chat.storage.connections import Rows
 from rdchat.chat.storage.stored_chats import read_messages
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore

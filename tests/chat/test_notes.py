@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import NEW_CHAT, SUMMARY_NOTE, Drafting, MessageStatus, Project
-from rdchat.chat.notes import LONGEST_NOTE, Note, asked_notes, notes_from_model, notes_text
+from rdchat.chat.conversation import (
+    NEW_CHAT,
+    Drafting,
+    MessageStatus,
+)
+from rdchat.chat.notes import Note, notes_text
+from rdchat.chat.projects import Project
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import SUMMARY_NOTE
 from rdchat.inference.api import Role
 from tests.stores import finish_message
 
@@ -31,9 +37,9 @@ def test_a_note_has_its_project_chat_day_and_source(store: ConversationStore) ->
     chat = store.create_conversation("Soup")
     store.organiser.keep_note(Note(" I use\ttabs\n", folder.id, chat.id, "a file"))
     (note,) = store.organiser.notes()
-    assert (note.text, note.folder_id, note.chat_id) == ("I use tabs", folder.id, chat.id)
+    assert (note.text, note.folder_id, note.chat_id) == ("I use\ttabs", folder.id, chat.id)
     assert (note.scope, note.chat) == ("the project “Work”", "the chat “Soup”")
-    assert notes_text([note]).splitlines()[1:] == [f"- {note.date}: I use tabs (perhaps from a file)"]
+    assert notes_text([note]).splitlines()[1:] == [f"- {note.date}: I use\ttabs (perhaps from a file)"]
     assert note.date.startswith("2025-11-2")
     store.execute("UPDATE notes SET created_at = 1e300, folder_id = NULL")
     (note,) = store.organiser.notes()
@@ -116,37 +122,23 @@ def test_text_of_others_in_a_chat_is_known(store: ConversationStore) -> None:
     assert source(third) == "an earlier note"
 
 
-@pytest.mark.parametrize(
-    ("question", "asked"),
-    [
-        ("Remember that I use tabs.", ["I use tabs"]),
-        ("Hello! Please remember that I live in Lisbon, not in Porto. And thanks.", ["I live in Lisbon, not in Porto"]),
-        (
-            "remember that version 3.2 is ours\nremember that Ann is the boss",
-            ["version 3.2 is ours", "Ann is the boss"],
-        ),
-        ("Can you remember that I use tabs?", ["I use tabs"]),
-        ("Do you remember that day?", []),
-        ("I remember that it was cold.", []),
-        ("I don't remember that.", []),
-        ("What is memory?", []),
-    ],
-)
-def test_remember_that_proposes_the_persons_words(question: str, asked: list[str]) -> None:
-    assert asked_notes(question) == asked
+@given(st.text(max_size=2000))
+@settings(max_examples=30)
+def test_a_note_is_kept_as_typed(store: ConversationStore, text: str) -> None:
+    """No word is lost, changed or cut, in the store or in a prompt, where each line of a note stands in its entry."""
+    store.execute("DELETE FROM notes")
+    store.organiser.keep_note(Note("first", None, None))
+    store.organiser.keep_note(Note(text, None, None))
+    kept = store.organiser.notes()[1:]
+    assert [note.text for note in kept] == ([text.strip()] if text.strip() else [])
+    if kept:
+        store.organiser.change_note(store.organiser.notes()[0].id, f"{text} too")
+        assert store.organiser.notes()[0].text == f"{text} too".strip()
+        _, *lines = notes_text(kept).split("\n")
+        assert lines[0].startswith(f"- {kept[0].date}: ")
+        assert all(line.startswith("  ") for line in lines[1:])
+        assert " ".join(lines).split()[2:] == text.split()
 
 
-@given(st.text("ab1 -*.\n\t\u2028\0"))
-def test_what_a_model_writes_is_at_most_lines(answer: str) -> None:
-    for note in notes_from_model(answer):
-        assert note == " ".join(note.split())
-        assert 0 < len(note) <= LONGEST_NOTE
-
-
-def test_a_model_that_notes_nothing_proposes_nothing() -> None:
-    assert notes_from_model("none") == notes_from_model("- None.") == notes_from_model("There is nothing.") == []
-    assert notes_from_model("- Ann leads.\n- **Tabs**, not spaces.\nThat is all.") == [
-        "Ann leads",
-        "**Tabs**, not spaces",
-    ]
+def test_no_notes_are_no_text() -> None:
     assert notes_text(()) == ""

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import ContextCut, MessageStatus, Project
+from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.notes import Note
+from rdchat.chat.projects import Project
 from rdchat.chat.storage import TRASH_DAYS
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore

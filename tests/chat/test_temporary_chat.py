@@ -21,7 +21,6 @@ from rdchat.chat.attachments.attached_file import (
 )
 from rdchat.chat.conversation import (
     NEW_CHAT,
-    ContextCut,
     Conversation,
     MessagePath,
     MessageStatus,
@@ -31,6 +30,7 @@ from rdchat.chat.conversation import (
 )
 from rdchat.chat.storage import SearchReader, read_chat
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import remove_abandoned
 from rdchat.inference.api import ChatImage, ChatMessage, ReplyPart, Role

@@ -11,7 +11,11 @@ import pytest
 
 from rdchat import paths
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import ContextCut, Folder, Project
+from rdchat.chat.projects import (
+    Folder,
+    Project,
+)
+from rdchat.chat.summaries import ContextCut
 from rdchat.files.cache_folders import folder_name, make_folder, remove_folders
 from rdchat.inference.vision.image_process import shared_images
 from tests.chat.transfer.tasks import back_up
@@ -221,7 +225,7 @@ def test_the_projects_caches_stay_when_a_chat_of_it_is_deleted(window: Window, e
     system, question = engine.last_request.messages
     assert engine.last_request.shared == (
         system,
-        replace(question, content='<file name="a.txt">\nText of a.txt\n</file>'),
+        replace(question, content='<file name="a.txt">\nText of a.txt\n</file>\n\n(Files of this project: a.txt)'),
     )
 
 

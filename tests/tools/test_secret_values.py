@@ -67,6 +67,10 @@ def test_a_short_key_stays_a_part_of_words_and_names_of_arguments_stay() -> None
         ("Bearer ab12", "Bearer ab12; ab12", "•••; •••"),
         ('one"two', json.dumps({"a": 'one"two'}), '{"a": "•••"}'),
         ("open sesame", "open sesame!", "•••!"),
+        ("grün 🔑", json.dumps({"a": "grün 🔑"}), '{"a": "•••"}'),
+        # A failed request quotes its address.
+        ("Bearer a/b+c==(d)", "GET https://a.test/?key=a%2Fb%2Bc%3D%3D%28d%29&n=1", "GET https://a.test/?key=•••&n=1"),
+        ("a/b+c==(d)", "GET https://a.test/a%2Fb%2Bc%3D%3D(d)", "GET https://a.test/•••"),
         ("", "nothing", "nothing"),
     ],
 )
@@ -79,6 +83,13 @@ def test_passwords_in_addresses_are_masked_wherever_they_were_given() -> None:
     server = ToolServer("db", command, environment={"URL": "redis://:r3d@a.test"}, keys_chosen=True)
     said = "me at db.test and a.test:8080/@scope with h%40nd and r3d"
     assert SecretMask(server, {})(said) == "me at db.test and a.test:8080/@scope with ••• and •••"
+    assert SecretMask(server, {})("no password h@nd for me") == "no password ••• for me", "as the database got it"
+
+
+@pytest.mark.parametrize("address", ["postgres://db.test/x?user=me&password=h%40nd#a", "jdbc:x://db.test/x?PWD=h%40nd"])
+def test_passwords_in_the_query_of_an_address_are_masked(address: str) -> None:
+    server = ToolServer("db", ("db",), environment={"URL": address}, keys_chosen=True)
+    assert SecretMask(server, {})("me at db.test: h@nd, h%40nd") == "me at db.test: •••, •••"
 
 
 VALUES = {

@@ -11,14 +11,13 @@ characters. Nothing here opens a file.
 import base64
 import hashlib
 import re
-import sqlite3
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby, pairwise
+from itertools import groupby
 
+from rdchat.chat.attachments.passage_index import PassageIndex
 from rdchat.errors import RdchatError
 from rdchat.files import format_of
 
@@ -174,18 +173,8 @@ def printable_name(name: str) -> str:
 
 # So many characters are some 300 tokens of English.
 PASSAGE = 1200
-_MAX_TERMS = 64
-# Limited as a name is: see `_LONGEST_READ`.
-_LONGEST_QUESTION = 4000
 # Of more numbers, or ranges of numbers, only the count is written.
 _MAX_NAMED = 12
-_COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
-_BEST = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid"
-_WORD = re.compile(r"\w+")
-# At the end of a line, the hyphen goes with the line break.
-_SOFT_HYPHEN = re.compile("\u00ad\\s*")
-# Some scripts have no spaces, such as Chinese.
-_UNSPACED = re.compile(r"([\u0e00-\u1dff\u2000-\U0010ffff]+)")
 _RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
 
 
@@ -266,43 +255,8 @@ def passages_of(file: ReadFile) -> list[Passage]:
 
 
 def ranked(passages: Sequence[Passage], question: str) -> list[int]:
-    """Return the indices of passages with words of the question, the best first, by FTS5's bm25.
-
-    In scripts without spaces each letter is a word, and pairs of letters are looked for. Words that most passages have,
-    such as `of`, count only where the question has no others.
-    """
-    words = _WORD.findall(_comparable(question[:_LONGEST_QUESTION]))
-    all_terms = (term for word in words for term in _terms(word.lower()))
-    terms = list(dict.fromkeys(all_terms))[:_MAX_TERMS]
-    if not terms:
-        return []
-    with closing(sqlite3.connect(":memory:")) as connection:
-        # English stems; in other languages words are matched as they are
-        connection.execute(
-            "CREATE VIRTUAL TABLE passages USING fts5 (text, tokenize = 'porter unicode61 remove_diacritics 2')"
-        )
-        spaced = (_UNSPACED.sub(lambda run: f" {' '.join(run[0])} ", _comparable(each.text)) for each in passages)
-        rows = ((index, text.encode("utf-8", "replace").decode()) for index, text in enumerate(spaced))
-        connection.executemany("INSERT INTO passages (rowid, text) VALUES (?, ?)", rows)
-        counts = {term: connection.execute(_COUNT, (f'"{term}"',)).fetchone()[0] for term in terms}
-        rare = [term for term, count in counts.items() if 0 < count <= max(len(passages) // 2, 1)]
-        query = " OR ".join(f'"{term}"' for term in rare or terms)
-        best = connection.execute(_BEST, (query,)).fetchall()
-    return [row[0] for row in best]
-
-
-def _comparable(text: str) -> str:
-    """Return a text in the form in which it is compared: ligatures as letters, words without soft hyphens."""
-    return unicodedata.normalize("NFKC", _SOFT_HYPHEN.sub("", text))
-
-
-def _terms(word: str) -> Iterator[str]:
-    """Yield the search terms for a word: itself, or pairs of letters in a script without spaces."""
-    for piece in _UNSPACED.split(word):
-        if _UNSPACED.match(piece) and len(piece) > 1:
-            yield from (f"{first} {second}" for first, second in pairwise(piece))
-        elif piece:
-            yield piece
+    """Return the indices of passages with words of the question, the best first; see `PassageIndex.ranked`."""
+    return PassageIndex([("", [each.text for each in passages])]).ranked(question)[0]
 
 
 def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> Part:
@@ -338,21 +292,27 @@ def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
 
 
 def _cut(text: str) -> list[str]:
-    """Split a text into pieces of at most `PASSAGE` characters.
-
-    A piece ends in the second half of these: behind the last paragraph that ends there, else behind the last line, else
-    the last sentence, else the last word; else it has `PASSAGE` characters.
-    """
+    """Split a text into pieces of at most `PASSAGE` characters; see `piece_end`."""
     pieces: list[str] = []
     index = 0
     while index < len(text):
-        end = index + PASSAGE
-        if end < len(text):
-            earliest = index + PASSAGE // 2
-            ends = (text.rfind(mark, earliest, end) + len(mark) for mark in ("\n\n", "\n", ". ", " "))
-            end = next((each for each in ends if each > earliest), end)
+        end = piece_end(text, index, PASSAGE)
         piece = text[index:end].strip("\n")
         if piece.strip():
             pieces.append(piece)
         index = end
     return pieces
+
+
+def piece_end(text: str, start: int, size: int) -> int:
+    """Return where a piece of a text ends that begins at `start` and has at most `size` characters.
+
+    It ends in the second half of these: behind the last paragraph that ends there, else behind the last line, else the
+    last sentence, else the last word; else it has `size` characters.
+    """
+    end = start + size
+    if end >= len(text):
+        return len(text)
+    earliest = start + size // 2
+    ends = (text.rfind(mark, earliest, end) + len(mark) for mark in ("\n\n", "\n", ". ", " "))
+    return next((each for each in ends if each > earliest), end)

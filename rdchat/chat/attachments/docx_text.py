@@ -44,10 +44,17 @@ _UNSEEN_ROOTS = {"glossaryDocument", "drawing"}
 # Elements that keep their names, because mammoth needs them.
 _STRUCTURE = _TEXT_ROOTS | _NOTES | {"body", "p", "r", "t", "tbl", "tr", "tc", "hyperlink", "sdt", "sdtContent"}
 _BREAKS = {"br": "br", "cr": "br", "ptab": "tab"}
+# What mammoth makes of styles that it does not know by itself; HTML has six headings, and Word has nine.
+_STYLES = """comment-reference => sup
+p[style-name='Heading 7'] => h6:fresh
+p[style-name='Heading 8'] => h6:fresh
+p[style-name='Heading 9'] => h6:fresh"""
 # Marks made of characters that XML cannot contain: around the index of a piece of text, and around the label of a list
 # item, which mammoth's HTML has at the beginning of the item.
 _WORD = re.compile("\ufdd0([0-9]+)\ufdd1")
 _ITEM = re.compile("<li>\ufdd2([^\ufdd3]*)\ufdd3")
+# Values of an attribute that is a switch; one without a value is on.
+_OFF = ("0", "false", "off")
 # The place of a count in the pattern of a level of a list.
 _COUNT = re.compile("%([1-9])")
 # TeX of the signs of sums, and of the accents above a letter.
@@ -140,11 +147,13 @@ class ListNumbers:
         """Return the label after the pattern of a level: `%1.%2` has the counts at the first and the second depth.
 
         Each count has the form of its own level, or digits in a legal label (`isLgl`). A level without numbers shows
-        none; what Word does with the text around it is not sure.
+        none; what Word does with the text around it is not sure. A hidden label (`vanish`) is empty.
         """
         level = numbered.levels[depth]
+        if value_of(level, "rPr/{*}vanish", "0") not in _OFF:
+            return ""
         pattern = value_of(level, "lvlText")
-        is_legal = value_of(level, "isLgl", "0") not in ("0", "false", "off")
+        is_legal = value_of(level, "isLgl", "0") not in _OFF
 
         def written_count(match: re.Match[str]) -> str:
             place = int(match[1]) - 1
@@ -312,11 +321,13 @@ class DocxParts:
             self.has_changes = True
             if name == "del" and (text := _plain(each, "delText")):
                 parent[index] = _run(namespace, f"~~{text}~~")
-            # Moved text is shown where it went, so it is emptied here. For a `del` in a row's properties, `trPr`,
-            # mammoth would drop the row: as an `ins` it stays.
+            # Moved text is shown where it went, so it is emptied here; the end of a moved paragraph (`rPr`) becomes
+            # that of a deleted one. For a `del` in a row's properties, `trPr`, mammoth would drop the row: as an `ins`
+            # it stays.
             elif name == "moveFrom" or _name(parent) == "trPr":
                 each.clear()
-                each.tag = f"{namespace}ins"
+                kind = "del" if _name(parent) == "rPr" else "ins"
+                each.tag = f"{namespace}{kind}"
         elif name == "dstrike":
             each.tag = f"{namespace}strike"
         elif name in _BREAKS:
@@ -324,14 +335,24 @@ class DocxParts:
             each.attrib.clear()
 
     def _mark_texts(self, root: Element, namespace: str) -> None:
-        """Mark each piece of text, rename the elements around it, and insert the numbers of list items."""
+        """Mark each piece of text, rename the elements around it, and insert the numbers of list items.
+
+        A paragraph whose end is deleted is no item: Word counts as if it were gone, and mammoth puts its content before
+        that of the next one.
+        """
         parents = {child: parent for parent in root.iter() for child in parent}
         renamed = {root}
+        # The first of the paragraphs that become one, by what they are in.
+        firsts: dict[Element, Element] = {}
         # The keys are in the document's order, so list items are counted in it.
         for each in list(parents):
-            if _name(each) == "p" and (label := self.numbers.next_label(each)) is not None:
-                # The properties of a paragraph stay first in it: the label comes at index 1 where it has any, else 0.
-                each.insert(each.find("{*}pPr") is not None, _run(namespace, f"\ufdd2{label}\ufdd3"))
+            if _name(each) == "p":
+                first = firsts.pop(parents[each], each)
+                if each.find("{*}pPr/{*}rPr/{*}del") is not None:
+                    firsts[parents[each]] = first
+                elif (label := self.numbers.next_label(each)) is not None:
+                    # The properties of a paragraph stay first in it: the label comes at index 1 behind any, else 0.
+                    first.insert(first.find("{*}pPr") is not None, _run(namespace, f"\ufdd2{label}\ufdd3"))
             elif _name(each) == "t":
                 text = each.text or ""
                 each.text = f"\ufdd0{len(self.pieces)}\ufdd1{text}"
@@ -370,9 +391,7 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = [each for each in archive.namelist() if each.startswith("word/")]
             prepared, parts = _prepared(archive, name)
-        result = mammoth.convert_to_html(
-            io.BytesIO(prepared), convert_image=lambda _image: [], style_map="comment-reference => sup"
-        )
+        result = mammoth.convert_to_html(io.BytesIO(prepared), convert_image=lambda _image: [], style_map=_STYLES)
     except (FileRefusedError, MemoryError):
         raise
     # Anything can be wrong in a foreign file.

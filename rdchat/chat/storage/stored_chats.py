@@ -17,7 +17,17 @@ from itertools import batched
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data, printable_name
-from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Message, MessagePath, MessageStatus, Project
+from rdchat.chat.conversation import (
+    NEW_CHAT,
+    Conversation,
+    Message,
+    MessagePath,
+    MessageStatus,
+)
+from rdchat.chat.projects import (
+    Folder,
+    Project,
+)
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.message_tree import CUTS, MESSAGE, NOT_DELETED, MessageTree, messages_of
 from rdchat.chat.storage.stored_rows import (
@@ -56,6 +66,7 @@ _FOLDER_NAMES = """
     LEFT JOIN folders around ON around.id = folder.parent_id AND around.deleted_at IS NULL
     WHERE folder.id = ? AND folder.deleted_at IS NULL
 """
+_NOTES = "SELECT text FROM notes WHERE folder_id = ? ORDER BY id"
 _MESSAGES = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE conversation_id = ? AND {NOT_DELETED} ORDER BY id"
 _INSERT_CHAT = """
     INSERT INTO conversations
@@ -238,7 +249,9 @@ class FullChat:
         texts: Texts of the messages' files, by digest; that of an image may be empty, and come later (`add_image`).
         folder: Name of the folder, after that of the folder around it; empty outside of folders.
         is_project: Whether it is no chat, but what the chats of its folder share: its system prompt, and the files of
-            its only message.
+            its only message. Without a folder it has notes alone.
+        key: Id of the project in its file, by which notes name it.
+        notes: Notes of a project, each behind the key of another project, or behind an empty one.
         without: Number of parts of each kind that cannot be taken: `{"image": 2}`.
     """
 
@@ -248,6 +261,8 @@ class FullChat:
     texts: Mapping[str, str] = field(default_factory=dict)
     folder: tuple[str, ...] = ()
     is_project: bool = False
+    key: str = ""
+    notes: tuple[tuple[str, str], ...] = ()
     without: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -319,9 +334,11 @@ def read_project(connection: sqlite3.Connection, folder: Folder) -> FullChat:
     """Return what the chats of a folder share, as the chat that an export has of it (`FullChat.is_project`)."""
     conversation = replace(NEW_CHAT, title=folder.name, system_prompt=folder.project.instructions)
     message = Message(0, 0, None, Role.USER, "", files=folder.files)
-    texts = _StoredTexts(rows_of(connection))
+    rows = rows_of(connection)
     messages = (message,) if folder.files else ()
-    return FullChat(conversation, messages, texts=texts, folder=_folder_names(connection, folder.id), is_project=True)
+    names = _folder_names(connection, folder.id)
+    notes = tuple(("", text) for (text,) in rows(_NOTES, folder.id))
+    return FullChat(conversation, messages, texts=_StoredTexts(rows), folder=names, is_project=True, notes=notes)
 
 
 def insert_in_steps(connection: sqlite3.Connection, chat: FullChat) -> Generator[int, None, int]:

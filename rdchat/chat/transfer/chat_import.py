@@ -8,27 +8,25 @@ each chat, `{"image": ...}` for each of its images, then `{"file": ...}`, the fi
 
 import hashlib
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from rdchat.chat.conversation import Project
 from rdchat.chat.organiser import erasing_chat
 from rdchat.chat.storage import (
     NOT_DELETED,
     Database,
     FullChat,
     add_image,
-    folders_listed,
     insert_in_steps,
-    rows_of,
-    store_project,
     text_column,
 )
-from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
+from rdchat.chat.titles import NEW_CHAT, tidy_title, title_from_prompt
 from rdchat.chat.transfer import rdchat_json
+from rdchat.chat.transfer.imported_folders import ImportedFolder, ImportedFolders
 from rdchat.errors import RdchatError
 from rdchat.files import from_plain
 from rdchat.inference.api import Role
@@ -36,12 +34,6 @@ from rdchat.wording import counted
 from rdchat.work import CancelledError, Job
 
 _REPORT_INTERVAL_S = 0.05
-_OTHER_PROJECT = "A different project with this name is here already. It stays as it is."
-# Gives the files of a hidden chat to a folder.
-_TAKE_FILES = """
-    INSERT INTO folder_files (folder_id, position, digest, kind, characters, taken, note, name)
-    SELECT ?, position, digest, kind, characters, taken, note, name FROM message_files WHERE conversation_id = ?
-"""
 type Frame = dict[str, Any]
 """A message from the process; see above."""
 # The digests of a message's files. Those of images begin with `image `, which earlier versions lacked: only the hash
@@ -85,7 +77,8 @@ class FileReport:
         source: The app whose format it has, such as `ChatGPT`; empty if unknown.
         chats: Ids of the imported chats.
         messages: Number of their messages.
-        projects: Number of folders that became projects.
+        folders: The folders that were made.
+        notes: Ids of the notes that were added.
         without: Imported chats that lack something; the archive itself if it has files that were not read.
         already_here: Titles of chats that were already in the store.
         not_taken: Chats and projects that could not be imported.
@@ -96,7 +89,8 @@ class FileReport:
     source: str = ""
     chats: list[int] = field(default_factory=list)
     messages: int = 0
-    projects: int = 0
+    folders: list[ImportedFolder] = field(default_factory=list)
+    notes: list[int] = field(default_factory=list)
     without: list[PartialChat] = field(default_factory=list)
     already_here: list[str] = field(default_factory=list)
     not_taken: list[SkippedChat] = field(default_factory=list)
@@ -130,8 +124,14 @@ class ImportReport:
         return sum(file.messages for file in self.files)
 
     @property
-    def projects(self) -> int:
-        return sum(file.projects for file in self.files)
+    def folders(self) -> tuple[ImportedFolder, ...]:
+        """The folders that were made."""
+        return tuple(each for file in self.files for each in file.folders)
+
+    @property
+    def notes(self) -> tuple[int, ...]:
+        """Ids of the notes that were added."""
+        return tuple(each for file in self.files for each in file.notes)
 
     @property
     def already_here(self) -> int:
@@ -218,6 +218,8 @@ class ImportWriter:
         self._folders: dict[int, Sequence[str]] = {}
         # A project is stored as a hidden chat with its files until its folder gets them; by the chat's id.
         self._projects: dict[int, FullChat] = {}
+        # The folders of projects of this import, by the keys that their files have for them.
+        self._keys: dict[str, int | None] = {}
         # Reports of the files that were read before.
         self._reports: list[FileReport] = []
         # The error that ended the import.
@@ -282,17 +284,20 @@ class ImportWriter:
             self._chats[first:] = [chat_id]
             yield
         if chat.is_project:
-            self._projects[self._chats[-1]] = replace(chat, messages=())
+            self._projects[self._chats[-1]] = replace(chat, texts={})
         elif chat.folder:
             self._folders[self._chats[-1]] = chat.folder
 
     def _reveal(self, report: FileReport, connection: sqlite3.Connection) -> None:
         """Show all chats of the file at once, in folders with the names that the file has, and store its projects."""
+        folders = ImportedFolders(connection, self._keys)
+        # The folder around another one comes first, and notes alone last: they may be of any project.
+        for hidden, project in sorted(self._projects.items(), key=lambda each: len(each[1].folder) or sys.maxsize):
+            folders.add_project(hidden, project)
         for conversation, names in self._folders.items():
-            parent = _find_or_create_path(connection, names)
-            connection.execute("UPDATE conversations SET folder_id = ? WHERE id = ?", (parent, conversation))
-        for hidden, project in self._projects.items():
-            _store_imported_project(connection, hidden, project, report)
+            folders.add_chat(conversation, names)
+        report.folders = [*folders.made()]
+        report.notes = folders.notes
         visible = [(each,) for each in self._chats if each not in self._projects]
         connection.executemany("UPDATE conversations SET unlisted = 0 WHERE id = ?", visible)
 
@@ -304,43 +309,12 @@ class ImportWriter:
             yield
 
 
-def _store_imported_project(connection: sqlite3.Connection, hidden: int, chat: FullChat, report: FileReport) -> None:
-    """Turn the folder of an imported project into that project.
-
-    If the folder is the same project already, nothing happens; if it is a different one, it stays, and the report says
-    so.
-
-    Args:
-        connection: The writer's.
-        hidden: Id of the hidden chat that has the project's files.
-        chat: The project as it was read.
-        report: Gets the result.
-    """
-    folder_id = _find_or_create_path(connection, chat.folder)
-    folder = next(each for each in folders_listed(rows_of(connection)) if each.id == folder_id)
-    instructions = chat.conversation.system_prompt or ""
-    if not folder.is_project:
-        store_project(connection, folder.id, Project(instructions))
-        connection.execute(_TAKE_FILES, (folder.id, hidden))
-        report.projects += 1
-        return
-    rows = connection.execute("SELECT digest FROM message_files WHERE conversation_id = ?", (hidden,))
-    digests = {digest for (digest,) in rows}
-    if digests != {file.digest for file in folder.files} or folder.project.instructions != instructions:
-        report.not_taken.append(SkippedChat(f"Project “{folder.name}”", _OTHER_PROJECT))
-
-
-def _find_or_create_path(connection: sqlite3.Connection, names: Sequence[str]) -> int | None:
-    """Return the id of the innermost of some folders, each inside the one before it; missing ones are created."""
-    parent: int | None = None
-    for name in names:
-        tidy = text_column(tidy_title(name)) or NEW_FOLDER
-        sql = "SELECT id FROM folders WHERE name = ? AND parent_id IS ? AND deleted_at IS NULL"
-        if (row := connection.execute(sql, (tidy, parent)).fetchone()) is None:
-            sql = "INSERT INTO folders (parent_id, name, created_at) VALUES (?, ?, ?) RETURNING id"
-            row = connection.execute(sql, (parent, tidy, time.time())).fetchone()
-        parent = int(row[0])
-    return parent
+def take_back(report: ImportReport, connection: sqlite3.Connection) -> None:
+    """Delete for good what an import has added; the chats disappear, and are erased later."""
+    hide = "UPDATE conversations SET deleted_at = ?, unlisted = 1 WHERE id = ?"
+    connection.executemany(hide, [(time.time(), each) for each in report.chats])
+    connection.executemany("DELETE FROM notes WHERE id = ? AND NOT kept", [(each,) for each in report.notes])
+    connection.executemany("DELETE FROM folders WHERE id = ?", [(each.id,) for each in report.folders])
 
 
 class KnownChats:

@@ -21,6 +21,7 @@ from rdchat.chat.transfer.foreign_chats import (
     ForeignChat,
     Json,
     date,
+    document,
     items,
     joined,
     mapping,
@@ -177,10 +178,8 @@ def _canvas(chat: ForeignChat, content: Json) -> tuple[Role | None, str]:
     content.clear()
     match call:
         case {"updates": [{"pattern": ".*", "replacement": str(text)}]} | {"content": str(text)}:
-            document = string(text, "A canvas")
             language = str(call.get("type")).partition("/")[2]
-            title = f"**{name(call.get('name')) or 'Canvas'}**\n\n"
-            return Role.ASSISTANT, title + (f"````{language}\n{document}\n````" if language else document)
+            return Role.ASSISTANT, document(call.get("name") or "Canvas", string(text, "A canvas"), language)
         case {"updates": _}:
             chat.without["change of a canvas document"] += 1
         case _:

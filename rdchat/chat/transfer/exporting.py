@@ -22,7 +22,11 @@ from urllib.parse import quote
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.chat.attachments.html_text import fenced
-from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
+from rdchat.chat.conversation import (
+    MadeWith,
+    Message,
+    MessageStatus,
+)
 from rdchat.chat.settings import ChatValues, OptionOrder, Settings
 from rdchat.chat.storage import (
     FullChat,
@@ -34,6 +38,7 @@ from rdchat.chat.storage import (
     text_column,
     visible_ids,
 )
+from rdchat.chat.summaries import ContextCut
 from rdchat.chat.transfer.chat_import import ExportReport, TaskProgress
 from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.errors import ImageRefusedError, StorageError, file_error
@@ -80,7 +85,7 @@ def as_markdown(
         values: Its options.
         images: Addresses of its images, by digest; others are named only.
         details: Whether to add dates, settings, statistics and the texts of files.
-        shared: The files of its project.
+        shared: The files of its project; those without a digest are named only.
     """
     parts = [f"# {' '.join(chat.conversation.title.split()) or 'Chat'}"]
     if details:
@@ -201,7 +206,7 @@ def _file(file: AttachedFile, texts: Mapping[str, str], images: Mapping[str, str
         yield f"![{file.name.translate(_NO_BRACKETS)}]({image})"
         return
     named = f"{file.name} ({file.taken})" if file.taken else file.name
-    if not details or file.kind is FileKind.IMAGE:
+    if not details or not file.digest or file.kind is FileKind.IMAGE:
         yield f"*File: {named}*"
         return
     yield f"<details><summary>File: {escape(named)}</summary>"
@@ -254,6 +259,7 @@ def export_chats(
     kind: str,
     chats: list[int] | None,
     details: bool,
+    shares: bool = False,
     settings: Mapping[str, Any],
     sampling: Mapping[str, Any],
     model: str = "",
@@ -267,6 +273,7 @@ def export_chats(
         kind: `json`; `markdown` for one chat in a file; `folder` for a Markdown file per chat.
         chats: Their ids; None for all.
         details: Whether Markdown includes settings and statistics.
+        shares: Whether the projects of some chats have their files and notes; all chats have them always.
         settings: The app's settings.
         sampling: That of the model.
         model: Folder of the model; empty without one.
@@ -281,12 +288,13 @@ def export_chats(
         connection.execute("BEGIN")
         order = replace(order, folders=folders_listed(rows_of(connection)))
         ids = visible_ids(connection) if chats is None else chats
+        shares = shares or chats is None
         full_chats = _read(connection, ids, TaskProgress(job))
         if kind == "json":
             with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
                 usual = order.usual()
                 has_images = connection.execute(_HAS_IMAGES).fetchone() is not None
-                entries = _with_projects(connection, full_chats, order, everything=chats is None)
+                entries = _with_projects(connection, full_chats, order, shares=shares, everything=chats is None)
                 write_chats(file, entries, usual.system_prompt, usual.sampling, has_images=has_images)
         else:
 
@@ -294,7 +302,8 @@ def export_chats(
                 shared = order.project_files(chat.conversation)
                 addresses = _write_images(chat, images, job)
                 values = order.effective_values(chat.conversation)
-                return text_column(as_markdown(chat, values, addresses, details=details, shared=shared))
+                files = shared if shares else _named(shared)
+                return text_column(as_markdown(chat, values, addresses, details=details, shared=files))
 
             if kind == "folder":
                 _write_folder(Path(path), full_chats, text_of)
@@ -310,17 +319,29 @@ def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskPr
 
 
 def _with_projects(
-    connection: sqlite3.Connection, chats: Iterable[FullChat], order: OptionOrder, *, everything: bool
+    connection: sqlite3.Connection, chats: Iterable[FullChat], order: OptionOrder, *, shares: bool, everything: bool
 ) -> Iterator[FullChat]:
-    """Yield chats, each project before its first chat; with everything, also those without a chat."""
+    """Yield chats, each project behind its first chat; with everything, also those without a chat.
+
+    Unless it `shares`, a project has no notes, and the names of its files alone.
+    """
     unwritten = {folder.id: folder for folder in order.folders if folder.is_project}
     for chat in chats:
-        folder = order.project_folder(chat.conversation)
-        if folder is not None and folder.id in unwritten:
-            yield read_project(connection, unwritten.pop(folder.id))
         yield chat
+        folder = order.project_folder(chat.conversation)
+        if folder is None or not unwritten.pop(folder.id, None):
+            continue
+        if shares:
+            yield read_project(connection, folder)
+        else:
+            yield replace(read_project(connection, replace(folder, files=_named(folder.files))), notes=())
     if everything:
         yield from (read_project(connection, folder) for folder in unwritten.values())
+
+
+def _named(files: Iterable[AttachedFile]) -> tuple[AttachedFile, ...]:
+    """Return files without what leads to their content."""
+    return tuple(replace(file, digest="") for file in files)
 
 
 def _write_images(chat: FullChat, folder: Path, job: Job[Any]) -> dict[str, str]:

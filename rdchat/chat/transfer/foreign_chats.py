@@ -5,6 +5,7 @@ is still there at the end (`count_rest`), so that no field is dropped unseen. Th
 under names for people, such as `image` or `tool call`. All of this runs in the transfer process.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -174,6 +175,11 @@ def attached_text(label: Any, text: str) -> str:
     return f"[{name(label) or 'attachment'}]\n\n{text}".rstrip()
 
 
+def document(label: Any, text: str, language: str) -> str:
+    """Return a document that a model wrote beside the chat, below its name; as code if it has a language."""
+    return f"**{name(label) or 'Document'}**\n\n" + (f"````{language}\n{text}\n````" if language else text)
+
+
 def with_copy(text: str, copy: str) -> str:
     """Return a text that a program has twice; joined with the copy if that has other words."""
     is_copy = "".join(copy.split()) in "".join(text.split())
@@ -329,12 +335,19 @@ class ForeignChat:
     def _text_of_part(self, data: Any) -> str:
         """Return the text of a part; empty for an image, which is taken, and for other kinds, which are counted.
 
-        A field with a text counts first, whatever the kind. Then the kind decides, or `fileType` where a part has it. A
-        part of an unknown kind counts only if it has words.
+        A document of Claude's is taken out of the call that writes it. A field with a text counts first, whatever the
+        kind. Then the kind decides, or `fileType` where a part has it. A part of an unknown kind counts only if it has
+        words.
         """
         if isinstance(data, str):
             return string(data, "A message")
         part = mapping(data, "A part of a message")
+        match part:
+            case {"name": "artifacts", "input": {"content": str()} as call}:
+                # Such as `text/markdown`, and `application/vnd.ant.code`, which has a `language`.
+                kind = re.split(r"[/.]", name(call.get("type")) or "")[-1].replace("markdown", "")
+                language = name(call.pop("language", None)) or kind
+                part["text"] = document(call.pop("title", None), self.take_text(call, "content"), language)
         kind = next((part.pop(each) for each in ("type", "type_", "content_type") if each in part), None)
         for key in _TEXTS:
             text = part.get(key)

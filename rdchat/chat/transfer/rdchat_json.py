@@ -23,7 +23,9 @@ The `files` of a message have a `name`, a `kind` and a `text`. One of the kind `
 instead; the data, in base64, are an entry of their own behind the chat. So the images of a chat may be more than fit
 into memory. In files of version 1, which have no such entries, the text of an image is its data.
 An entry with `"project": true` is what the chats of its `folder` share: its `system_prompt`, and the files of its only
-message. For an older rdchat it is a chat.
+message. For an older rdchat it is a chat. Where an export has some chats alone, the files may have only names. Each of
+the project's `notes` has a `text`, and the `key` of another entry as its `project`, or nothing. Only what is read from
+other programs has keys, and notes in an entry without a folder.
 `preferences` apply to chats with null; an import ignores them. Unknown fields are passed over, with a count of their
 texts, and missing ones have their defaults, so fields may be added without a new version: `version` goes up when an
 older rdchat would misread a file.
@@ -58,6 +60,8 @@ from rdchat.files import from_plain, json_or_none
 from rdchat.inference.api import Role, SamplingParams, ThinkingChoice
 
 NAME = "rdchat"
+NAMED = "file content"
+"""What a file with a name alone lacks, in a report."""
 FORMAT = "rdchat chats"
 VERSION = 2
 """The version of files that may have images; others are written as version 1, which older rdchats read too."""
@@ -76,7 +80,18 @@ type Image = tuple[AttachedFile, str]
 _OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
 # Fields with texts that `read` knows; the texts in others are counted as left out.
 _OF_MESSAGE = {*MESSAGE_FIELDS, "parent", "trace", "files"}
-_OF_CHAT = {"title", "system_prompt", "sampling", "answer_shape", "own", "folder", "project", "messages"}
+_OF_CHAT = {
+    "title",
+    "system_prompt",
+    "sampling",
+    "answer_shape",
+    "own",
+    "folder",
+    "project",
+    "key",
+    "notes",
+    "messages",
+}
 # Names for people of fields that cannot be read; others are called damaged parts.
 _LOST = {"statistics": "reply's statistics", "drafting": "reply's drafting", "trace": "trace"}
 
@@ -146,18 +161,25 @@ def read_image(data: Json) -> Image:
     return _image(string(data["image"], "An image"), "image")
 
 
-def read(data: Any) -> FullChat:
+def read(data: Any, foreign: ForeignChat | None = None) -> FullChat:
     """Return one chat; a message that is damaged is left out, and those below it move up.
+
+    Args:
+        data: The entry of a file.
+        foreign: Has counted what another program's reader left out of it.
 
     Raises:
         DamagedChatError: If it has no list of messages, or all of them are damaged.
     """
     fields = dict(mapping(data, "The chat"))
-    chat = ForeignChat()
+    chat = foreign or ForeignChat()
     conversation = _conversation(chat, fields)
     names: list[str] = []
     with chat.skip_damaged("folder"):
         names += [string(each, "Its folder") for each in items(fields.get("folder"), "Its folder")]
+    notes = tuple(
+        (chat.take_text(each, "project"), chat.take_text(each, "text")) for each in chat.listed(fields, "notes")
+    )
     traces: dict[int, bytes] = {}
     # For each message of the file, the index of the message that it became, or of what stands for it.
     ids: list[int | None] = []
@@ -180,9 +202,13 @@ def read(data: Any) -> FullChat:
     if chat.damage and not chat.messages:
         raise chat.damage
     has_text = len(chat.messages) > 1 or any(each.text.strip() for each in chat.messages)
-    is_project = fields.get("project") is True and bool(names) and not has_text
+    is_project = fields.get("project") is True and (bool(names) or not chat.messages) and not has_text
+    if not is_project:
+        chat.without["note"] += len(notes)
     folder = tuple(names[:_NESTED])
-    return FullChat(conversation, chat.take_messages(), traces, chat.texts, folder, is_project, chat.without)
+    key = chat.take_text(fields, "key")
+    shared = folder, is_project, key, notes
+    return FullChat(conversation, chat.take_messages(), traces, chat.texts, *shared, chat.without)
 
 
 def _conversation(chat: ForeignChat, fields: Json) -> Conversation:
@@ -249,6 +275,9 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
     read = message_from([columns[each] for each in MESSAGE_FIELDS])
     files: list[AttachedFile] = []
     for each in chat.listed(data, "files"):
+        if not each.keys() & {"text", "digest"}:
+            chat.without[NAMED] += 1
+            continue
         with chat.skip_damaged("file"):
             files.append(_file(each, chat.texts))
     return replace(
@@ -276,8 +305,6 @@ def _file(file: Json, texts: dict[str, str]) -> AttachedFile:
         text = texts.get(digest, "")
     elif kind is FileKind.IMAGE:
         read, text = _image(text, called or "image", note)
-    elif "text" not in file:
-        raise DamagedChatError("A file has no text")
     else:
         read = attached(ReadFile(printable_name(called), kind, (), note), text, taken)
     texts[read.digest] = text
@@ -306,6 +333,8 @@ def plain_chat(chat: FullChat) -> Json:
         "archived": conversation.archived,
         "folder": list(chat.folder),
         "project": chat.is_project,
+        "key": chat.key,
+        "notes": [{"project": key, "text": text} for key, text in chat.notes],
     }
     return {
         "title": conversation.title,
@@ -341,9 +370,9 @@ def _plain_message(message: Message, chat: FullChat) -> Json:
 
 def _plain_file(file: AttachedFile, texts: Mapping[str, str]) -> Json:
     plain = {"name": file.name, "kind": file.kind.value, "taken": file.taken, "note": file.note}
-    content = (
-        {"digest": file.digest, "characters": file.characters} if _is_entry(file) else {"text": texts[file.digest]}
-    )
+    content: Json = {"digest": file.digest, "characters": file.characters}
+    if not _is_entry(file):
+        content = {"text": texts[file.digest]} if file.digest else {}
     return {field: value for field, value in plain.items() if value} | content
 
 

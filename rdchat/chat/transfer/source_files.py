@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from rdchat.chat.transfer.chat_apps import MESSAGES, THREAD
+from rdchat.chat.transfer.claude_projects import is_projects_name
 from rdchat.errors import ModelError, StorageError
 from rdchat.files import check_file, opened, readable_entries
 
@@ -169,10 +170,12 @@ def files_in(path: Path, unread: list[str]) -> list[Path]:
                 f"{path} has more than {_MAX_ENTRIES:,} files.", "Choose a folder with chats only."
             )
         for name in sorted(names):
-            if is_chats_name(name, names):
-                files.append(Path(folder) / name)
-            elif name.endswith(".json") and not name.endswith(_SIBLINGS):
-                unread.append(os.path.relpath(Path(folder) / name, path))
+            file = Path(folder, name)
+            is_sibling = name.endswith(_SIBLINGS)
+            if is_chats_name(name, names) or (is_projects_name(file) and not is_sibling):
+                files.append(file)
+            elif name.endswith(".json") and not is_sibling:
+                unread.append(os.path.relpath(file, path))
     if not files:
         raise UnreadableFileError(f"There are no files of chats in {path}.", "Choose another folder, or the files.")
     return files
@@ -262,7 +265,9 @@ def _in_archive(path: Path, unread: list[str]) -> Iterator[SourceFile]:
         chosen = sorted(
             name
             for name, each in paths.items()
-            if is_chats_name(each.name, folders[each.parent]) or (len(paths) == 1 and each.suffix == ".json")
+            if is_chats_name(each.name, folders[each.parent])
+            or is_projects_name(each)
+            or (len(paths) == 1 and each.suffix == ".json")
         )
         if not chosen:
             raise UnreadableFileError(f"There are no files of chats in {path.name}.")

@@ -49,6 +49,7 @@ from rdchat.chat.transfer.chat_import import (
     key_of,
     title_of,
 )
+from rdchat.chat.transfer.claude_projects import MEMORIES, PROJECTS, is_memories_name, is_projects_name
 from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.foreign_chats import ChatFormat, name
 from rdchat.chat.transfer.message_trees import CLAUDE, DEEPSEEK, OPEN_WEBUI
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
 
 # With more chats that cannot be imported, a file is refused.
 _MAX_NOT_TAKEN = 10_000
+# The most projects and notes of a file: they are stored at once.
+_MAX_SHARED = 3000
 _MAGIC = b"SQLite format 3\0"
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 
@@ -79,7 +82,7 @@ _KINDS = (
     "LibreChat, LM Studio and Jan"
 )
 # DeepSeek comes before ChatGPT: chats of both have a `mapping`.
-FORMATS = (CLAUDE, DEEPSEEK, OPEN_WEBUI, LIBRECHAT, chatgpt.FORMAT, LM_STUDIO)
+FORMATS = (PROJECTS, MEMORIES, CLAUDE, DEEPSEEK, OPEN_WEBUI, LIBRECHAT, chatgpt.FORMAT, LM_STUDIO)
 # A list is refused if its format is in none of so many entries: the first ones may be damaged.
 _LOOKED_AT = 100
 
@@ -104,6 +107,8 @@ def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], ob
                 send({"file": asdict(FileReport(path.name, without=without))})
         except UnreadableFileError as error:
             send({"file": asdict(FileReport(path.name or str(path), problem=str(error)))})
+    # Memories are read behind the projects that they are about.
+    files.sort(key=is_memories_name)
     with reading(database) as connection:
         known = KnownChats(connection)
         for index, path in enumerate(files):
@@ -135,6 +140,8 @@ class _FileReader:
         self.taken: list[tuple[str, bytes]] = []
         # The images that should follow as entries: by digest, the title of their chat.
         self._awaited: dict[str, str] = {}
+        # Number of projects and their notes.
+        self._shared = 0
 
     def send_chats(self, progress: TaskProgress) -> Iterator[float]:
         """Send the chats; yield the share of the file before each."""
@@ -143,7 +150,7 @@ class _FileReader:
         if _is_database(self._path):
             found: Iterable[tuple[str, Chats]] = [(rdchat_json.NAME, _stored_chats(self._path, progress))]
         else:
-            found = map(recognised, open_source(self._path, unread))
+            found = self._recognised(unread)
         for kind, chats in found:
             sources[kind] = None
             self.report.source = " and ".join(sources)
@@ -159,6 +166,16 @@ class _FileReader:
             self.report.without.append(PartialChat(title, counted_parts({"damaged image": number})))
         self.report.without += _unread_files(self._path, unread)
 
+    def _recognised(self, unread: list[str]) -> Iterator[tuple[str, Chats]]:
+        """Yield what is in each file; one that has no chats by its name, and is of another kind, is `unread`."""
+        for source in open_source(self._path, unread):
+            try:
+                yield recognised(source)
+            except UnreadableFileError:
+                if not is_projects_name(source.path.parent / source.name):
+                    raise
+                unread.append(source.name.removeprefix(f"{self._path.name}/"))
+
     def _read(self, title: str, read_entry: Callable[[], Entry]) -> Entry | None:
         """Return a chat or an image, or note why it is left out."""
         try:
@@ -172,11 +189,17 @@ class _FileReader:
     def _send_chat(self, title: str, chat: FullChat) -> None:
         """Send a chat, or note why it is left out."""
         parts = counted_parts(chat.without)
-        if not (chat.messages or chat.is_project):
+        self._shared += chat.is_project + len(chat.notes)
+        if chat.is_project and self._shared > _MAX_SHARED:
+            self._leave(title, f"The file has more than {_MAX_SHARED:,} projects and notes.")
+        elif not (chat.messages or chat.is_project):
             reason = f"It has no messages that rdchat can show, only {parts}." if parts else "It has no messages."
             self._leave(title, reason)
         elif self._known.have(key := key_of(chat)) and not chat.is_project:
             self.report.already_here.append(title_of(chat))
+        elif chat.is_project and chat.without.get(rdchat_json.NAMED) and not (chat.key or self.taken):
+            # It came along with a chat that is here already.
+            pass
         else:
             written_at = self._path.stat().st_mtime if self._path.exists() else time.time()
             try:

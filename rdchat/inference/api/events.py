@@ -69,6 +69,8 @@ class ModelInfo:
             Sizes that such a server does not say are 0.
         sees: Whether it takes images.
         blind: See `FolderFacts`.
+        goes_back: Whether its KV cache can be cut at any token. With recurrent state or a window it cannot: a prompt
+            that does not continue the last one is read from its beginning.
     """
 
     name: str
@@ -92,6 +94,7 @@ class ModelInfo:
     server: str = ""
     sees: bool = False
     blind: str = ""
+    goes_back: bool = True
 
     @property
     def may_think(self) -> bool:

@@ -67,13 +67,14 @@ def prefill(
     Raises:
         ModelError: If the network has no embedding of a token that is fed as text.
     """
-    done = len(cache.tokens)
-    # Without its rows, a part of an image would be read from memory before the table of embeddings. There is no feed
-    # either if the reply was cancelled while an image was seen; then nothing is fed.
-    if not cancelled():
-        model.check_rows(prompt[-1:] if feed else prompt[done:])
+    first = len(cache.tokens)
+    done = first
+    model.check_rows(prompt[-1:])
     yield done
     while done < len(prompt) - 1 and not cancelled():
+        if feed is None and done == first:
+            # Without its rows, a part of an image would be read from memory before the table of embeddings.
+            model.check_rows(prompt[first:])
         end = min(done + model.pace.chunk, len(prompt) - 1)
         end = min((stop for stop in stops if done < stop < end), default=end)
         # An image whose rows see each other comes in one call, so the chunk ends behind it.

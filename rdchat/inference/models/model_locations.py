@@ -8,7 +8,7 @@ until its files, rdchat or its libraries change (`cached_fact`); a `Stamp` tells
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
@@ -20,7 +20,7 @@ from rdchat import __version__, paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files import MAX_ENTRIES, read_bytes, read_json, read_object, readable_entries, write_cache_file
 from rdchat.hub import CachedRepository, cached_repositories, folders_in
-from rdchat.inference.api import Capability, DraftKind, ModelCard, describes_drafter
+from rdchat.inference.api import Capability, DraftKind, ModelCard, describes_drafter, ranked_model, remote_model
 
 # Origins of models.
 OWN = "rdchat"
@@ -71,7 +71,8 @@ def other_revisions() -> Iterator[ModelCard]:
         names = repository.references()
         for commit in repository.commits():
             if commit != main:
-                for card in _in_repository(repository, commit, names.get(commit, [commit])[0]):
+                revision = next((name for name in names.get(commit, ()) if name != "main"), commit)
+                for card in _in_repository(repository, commit, revision):
                     # The name alone means the main revision.
                     yield replace(card, model=str(card.path))
 
@@ -131,6 +132,21 @@ def find_card(name: str, chosen: str = "") -> ModelCard | None:
         if matches:
             return matches[0]
     return None
+
+
+def is_known(model: str, servers: Collection[str]) -> bool:
+    """Return whether a model's address names a server, a folder or a model that is here; nothing of it is read.
+
+    Args:
+        model: As it is loaded: a folder, a name of `rdchat models list`, `remote:SERVER/MODEL`, `ranks:HOSTS:MODEL`.
+        servers: The names of the remote servers.
+    """
+    if remote := remote_model(model):
+        return remote[0] in servers
+    _, name = ranked_model(model) or ((), model)
+    # pathlib raises for unknown users
+    is_here = name is None or os.path.isdir(os.path.expanduser(name))  # noqa: PTH111, PTH112
+    return is_here or any(listed_name(card) == name for card in (*model_cards(), *other_revisions()))
 
 
 def is_drafter(folder: Path) -> bool:

@@ -238,9 +238,15 @@ class ModelPrompts:
         return self._tokens.mark(text, own, marks)
 
     def _thought_text(self, thought: str) -> str:
-        """Return the thought of a reply that is continued in the model's own markers; empty for a model without."""
-        pair = next((each for each in PAIRS if each[0] in self.control.values()), None)
-        return f"{pair[0]}\n{thought}\n{pair[1]}\n\n" if thought and pair else ""
+        """Return the thought of a reply that is continued, in the model's own markers; empty for a model without.
+
+        They are those that the template writes, or else the first in its source, or in the vocabulary, which may have
+        those of other models too.
+        """
+        places = (str(self._tokenizer.chat_template), self.control.values())
+        named = ((f"{begin}\n", f"\n{end}\n\n") for place in places for begin, end in PAIRS if begin in place)
+        written = self._habits().thought or next(named, ())
+        return thought.join(written) if thought else ""
 
     def count(self, prompt: Sequence[ChatMessage] | GenerationRequest, context_length: int) -> int:
         """Return the number of tokens of a conversation open for a reply; 0 for an empty one. From any thread.

@@ -12,7 +12,7 @@ drop what the file says. All chat templates become one.
 import inspect
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -221,6 +221,7 @@ class TemplateHabits:
 
     Attributes:
         drops: Whether it removes the thoughts of earlier replies.
+        thought: What it writes before a reply's thought, and between it and the answer; empty where unknown.
         choices: The variables that switch thinking, by choice; empty where the template has no switch.
         default: The choice whose prompt is the one without a choice; None where it is none of them.
         takes_tools: Whether it writes tools.
@@ -230,6 +231,7 @@ class TemplateHabits:
     """
 
     drops: bool = False
+    thought: Sequence[str] = ()
     choices: Mapping[ThinkingChoice, Mapping[str, Any]] = field(default_factory=dict)
     default: ThinkingChoice | None = None
     takes_tools: bool = False
@@ -408,6 +410,7 @@ def _habits_of(answer: Any) -> TemplateHabits:
     end = answer["end"]
     return TemplateHabits(
         drops=bool(answer["drops"]),
+        thought=[*map(str, answer["thought"])],
         choices={each: dict(given[each.value]) for each in ThinkingChoice if each.value in given},
         default=None if default is None else ThinkingChoice(default),
         takes_tools=bool(answer["takes_tools"]),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError, reason_of
-from rdchat.inference.api import PAIRS, AnswerShape, ChatMessage, Role, ShapeKind, end_of_begun, fit_opening
+from rdchat.inference.api import PAIRS, AnswerShape, ChatMessage, Role, ShapeKind, end_of_begun, fit_opening, openings
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, filled
 from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS, turn_of
 from rdchat.inference.prompts.tokenizer_process import MODEL_HINT, NO_CODE, SAMPLE_CALL, tokenizer_view, tool_of
@@ -99,6 +99,19 @@ def choices(render: Render) -> dict[str, dict[str, Any]]:
             variants |= {level: {name: level} for level in levels.values()}
             break
     return variants
+
+
+def written_thought(render: Render) -> Sequence[str]:
+    """Return what a template writes before a reply's thought, and between it and the answer; empty without both."""
+    reply = {"role": "assistant", "content": _ANSWER} | _THOUGHTS
+    text = _rendered(render, [_QUESTION, reply], {"add_generation_prompt": False}) or ""
+    before, _, after = text.partition(_THOUGHT)
+    between = after.partition(_ANSWER)[0]
+    for opening in openings():
+        start = before[before.rfind(opening.marker) :]
+        if start.rstrip() == opening.marker and opening.end in between:
+            return start, between
+    return ()
 
 
 def written_call(render: Render) -> str | None:
@@ -210,6 +223,7 @@ class TokenizerCalls:
         defaults = (choice for choice, each in offered.items() if _rendered(render, [_QUESTION], each) == usual)
         return {
             "drops": drops_thoughts(render, [*offered.values()]),
+            "thought": written_thought(render),
             "choices": offered,
             "default": next(defaults, None),
             "takes_tools": _TOOL in (_rendered(render, [_QUESTION], {"tools": _TOOLS}) or ""),

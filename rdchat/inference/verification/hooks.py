@@ -93,6 +93,8 @@ class ModelHooks:
         self._outputs: dict[int, mx.array] = {}
         self._wrapped: set[int] = set()
         self.gives_states = True
+        # Of the trunk's output in the last call; 0 before the first.
+        self._width = 0
         self.hidden: mx.array | None = None
         self.gives_trunk = False
         self.trunk: mx.array | None = None
@@ -125,7 +127,7 @@ class ModelHooks:
 
     def leave_out_logits(self, vocabulary_size: int) -> None:
         """Record nothing if the last call recorded nothing, or if the trunk's output was the logits themselves."""
-        if self.hidden is None or self.hidden.shape[-1] == vocabulary_size:
+        if self._width in (0, vocabulary_size):
             self.gives_states = False
             self.hidden = None
 
@@ -171,6 +173,7 @@ class ModelHooks:
 
     def _take(self, trunk: mx.array) -> None:
         """Record what is read of a call, at its end, from the trunk's output."""
+        self._width = trunk.shape[-1]
         if self.gives_trunk:
             self.trunk = trunk
         if self.gives_states:

@@ -61,6 +61,11 @@ class KVCache:
         self.images: Sequence[ImageSpan] = ()
         self.drop_tokens()
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether it can be cut at any token: no layer has state or a window."""
+        return not self.has_state and all(map(has_all_rows, self._leaves))
+
     def drop_tokens(self) -> None:
         """Forget all tokens."""
         self.layers: list[Any] = make_prompt_cache(self._network)

@@ -6,7 +6,7 @@ messages are cut; a summary is written by the model, in requests that any other 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -15,14 +15,16 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat import machine
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Notice, uncut
+from rdchat.chat.conversation import Notice, uncut, waiting_calls
 from rdchat.chat.presets import LongChats
+from rdchat.chat.summaries import ContextCut
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api import FinishReason, Mode, ModelInfo, PrefillProgress, ReplyEnd, Role, ThinkingChoice
 from rdchat.services.background_work import BackgroundWork
-from rdchat.services.chat.chat_prompt import LeftOut
-from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, summary_request
+from rdchat.services.chat.chat_prompt import LeftOut, ends_with_question
+from rdchat.services.chat.cut_plan import NEXT, Budget, CutPlan, CutPlanner
 from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.chat.summary_requests import asked_of_piece, whole_sentences
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, EngineState, Failure, ReplyProgress
 from rdchat.services.storage_watch import StorageWatch
@@ -34,19 +36,12 @@ _QUIET_MS = 250
 _CLOSING_S = 0.2
 # The next reply gets this part of the context (a quarter), or its limit of tokens if that is less.
 _REPLY_SHARE = 4
-TOO_LONG = "Too long for this model. Choose above how to shorten the chat, or shorten your message."
+TOO_LONG = "Too long for this model. Shorten the chat or your message, or choose another model."
 # A chat is shortened by itself after so long without an event: the person may be about to go on.
 _CALM_MS = 1500
-# Then this part of the context gets free, if the recent turns leave so much: a half.
-_SPARE_SHARE = 2
-# Stands for the next question, so that the last turn of a chat that ends with a reply can be cut as well.
-_NEXT = "?"
-_CONTINUES = Notice(
-    "This chat continues from a summary of the last one", "The summary is in its system prompt (Chat Options)."
-)
+_CONTINUES = Notice("This chat continues from a summary of the last one", "The summary stands at its beginning.")
 _STOPPED = Notice("The summary was stopped", "The chat is unchanged.")
-_CUT_OFF = Notice("The summary was cut off", "The chat is unchanged. Leave out the oldest messages instead.")
-_NO_SUMMARY = Notice("The model wrote no summary", "The chat is unchanged. Leave out the oldest messages instead.")
+_NO_SUMMARY = Notice("The model wrote no summary", "The chat is unchanged.")
 _NOT_SENT = Notice("This chat was not sent to the model's server yet", "Send a message first: then rdchat asks you.")
 _ALONE = Notice(
     "The last message alone is too long for this model",
@@ -69,6 +64,7 @@ class ContextUse:
         longest: See `ModelInfo.longest_count`, for a remote model; otherwise 0, and `limit` counts.
         left_out: The images that the prompt does not have.
         project: Tokens that the project's files add.
+        in_passages: The project's files that are not whole.
     """
 
     tokens: int | None
@@ -81,6 +77,7 @@ class ContextUse:
     longest: int = 0
     left_out: LeftOut = field(default_factory=dict)
     project: int = 0
+    in_passages: Sequence[AttachedFile] = ()
 
     @property
     def fits(self) -> bool:
@@ -174,7 +171,7 @@ class ContextMeter(QObject):
             self._chat.typed.strip(),
             path.last_id,
             turns=len(uncut(path)),
-            answered=last is not None and last.role is Role.ASSISTANT and bool(last.text.strip() or last.tool_calls),
+            answered=last is not None and not ends_with_question(path) and not waiting_calls(path),
             longest=info.longest_count if info.server else 0,
         )
 
@@ -182,7 +179,8 @@ class ContextMeter(QObject):
             complete = replies.complete(prompt, count_tokens, job.check_cancelled)
             images = len(complete.opening.images) + sum(map(len, complete.images.values()))
             # `use` grows step by step: where a count fails, what is known before it remains.
-            use = replace(too_long, images=images, left_out=complete.left_out)
+            parts = tuple(complete.project.in_passages)
+            use = replace(too_long, images=images, left_out=complete.left_out, in_passages=parts)
             with suppress(PromptTooLongError):
                 tokens = count_tokens(complete.turns(job.check_cancelled))
                 use = replace(use, tokens=tokens)
@@ -390,19 +388,19 @@ class ChatContext(QObject):
         if info is None or self.doing is not Doing.NOTHING:
             return
         self._by_itself = by_itself
-        spare = info.context_length // _SPARE_SHARE if by_itself else 0
-        budget = Budget(info.context_length, self._reserve, spare, self._may_think(info))
+        budget = Budget(info.context_length, self._reserve, by_itself, self._may_think(info))
         prompt = self._chat.prompt(question)
         answered = self.meter.use is not None and self.meter.use.answered
         # Only a command of the person may cut the last turn, and only a turn with another question behind it is cut.
         if answered and not (by_itself or prompt.asks):
-            prompt = replace(prompt, typed=_NEXT)
+            prompt = replace(prompt, typed=NEXT)
         replies = self._replies
         count = replies.counter(self._chat.conversation)
 
         def work(job: Job[CutPlan | None]) -> CutPlan | None:
             complete = replies.complete(prompt, count, job.check_cancelled)
-            planner = CutPlanner(prompt, complete, budget, count, replies.file_text)
+            stored = replies.complete(prompt.without_typed, count, job.check_cancelled)
+            planner = CutPlanner(prompt, complete, budget, count, replies.file_text, stored=stored)
             # By itself, what loses least comes first: results of earlier turns, the cut, results of the last turn.
             plan = planner.shortened() if by_itself else None
             if plan is None and doing is Doing.LEAVING_OUT:
@@ -419,7 +417,7 @@ class ChatContext(QObject):
         # A remote server does not say whether a model thinks without a switch, nor do markers of plain text.
         last = self._chat.path.last_reply
         thinks = info.may_think or bool(info.server) or (last is not None and bool(last.parts.thought))
-        return thinks and ThinkingChoice.OFF not in info.thinking
+        return thinks and self._chat.values.thinking_choice is not ThinkingChoice.OFF
 
     def undo_cut(self, message_id: int) -> None:
         """Remove a cut: its messages are in the prompt again, and stay there until the next reply."""
@@ -481,13 +479,22 @@ class ChatContext(QObject):
             self._begin(Doing.NOTHING)
         elif plan is None:
             self._fail(_ALONE)
-        elif not plan.pieces:
+        elif not plan.max_tokens:
             self._finish(plan.message_id, plan.cut)
         elif not self._replies.may_send(self._chat.conversation):
             self._fail(_NOT_SENT)
+        elif plan.asked:
+            self._progress = SummaryProgress(1, 1)
+            take = lambda event: self._on_event(request, plan, event)  # noqa: E731
+            conversation = self._chat.conversation
+            request: EngineRequest = self._replies.ask_of_chat(conversation, plan.asked, plan.max_tokens, take)
+            self._request = request
         else:
-            self._progress = SummaryProgress(0, len(plan.pieces))
-            self._summarise_next(plan, "")
+            self._summarise_pieces(plan)
+
+    def _summarise_pieces(self, plan: CutPlan) -> None:
+        self._progress = SummaryProgress(0, len(plan.pieces))
+        self._summarise_next(plan, "")
 
     def _summarise_next(self, plan: CutPlan, earlier: str) -> None:
         """Request the summary of the next piece, given the summary of the pieces before it.
@@ -495,7 +502,7 @@ class ChatContext(QObject):
         It is a background request: any other request to the engine stops it.
         """
         # `part` is the number of the last piece, counted from 1, and so the index of the next one.
-        messages = summary_request(plan.pieces[self._progress.part], earlier)
+        messages = asked_of_piece(plan.pieces[self._progress.part], earlier)
         choices = self._model.info.thinking if self._model.info else ()
         thinking = ThinkingChoice.OFF if ThinkingChoice.OFF in choices else None
         self._progress = SummaryProgress(self._progress.part + 1, self._progress.parts)
@@ -525,7 +532,10 @@ class ChatContext(QObject):
 
     def _take_summary(self, plan: CutPlan, end: ReplyEnd) -> None:
         """End the work if this is no summary. Otherwise continue with the next piece, or use that of the last one."""
-        summary = "" if end.told.unclosed else end.told.answer.strip()
+        is_cut_off = end.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL)
+        answer = end.told.answer.strip()
+        summary = "" if end.told.unclosed or end.tool_calls else answer
+        summary = whole_sentences(summary) if is_cut_off else summary
         was_cancelled = end.finish_reason is FinishReason.CANCELLED
         if was_cancelled and self._by_itself:
             # Another request stopped it: it begins again in a while.
@@ -533,10 +543,11 @@ class ChatContext(QObject):
             self.calm.start()
         elif was_cancelled:
             self._fail(_STOPPED)
+        elif not summary and plan.asked and not is_cut_off:
+            # The model went on with the chat. A text to summarise leaves it no such choice.
+            self._summarise_pieces(replace(plan, asked=()))
         elif not summary:
             self._fail(_NO_SUMMARY)
-        elif end.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL):
-            self._fail(_CUT_OFF)
         elif self._progress.part < self._progress.parts:
             self._summarise_next(plan, summary)
         else:
@@ -544,29 +555,28 @@ class ChatContext(QObject):
 
     def _use_summary(self, plan: CutPlan, summary: str) -> None:
         """Begin a new chat with the summary of all pieces, or set the cut; a chat that has changed is left alone."""
+        info = self._model.info
+        # A remote model is named with its server.
+        names = (info.name, info.server) if info else ()
+        cut = replace(plan.cut, summary=summary, model=" on ".join(filter(None, names)), written_at=time.time())
         if self._path_end != self._chat.path.last_id:
             self._begin(Doing.NOTHING)
         elif self.doing is Doing.STARTING_ANEW:
             self._begin(Doing.NOTHING)
             # This reads the texts of files; if that fails, the chat stays as it is.
             with self._storage.reading():
-                self._go_on_anew(summary)
+                self._go_on_anew(cut)
         else:
-            info = self._model.info
-            # A remote model is named with its server.
-            names = (info.name, info.server) if info else ()
-            cut = replace(plan.cut, summary=summary, model=" on ".join(filter(None, names)), written_at=time.time())
             self._finish(plan.message_id, cut)
 
-    def _go_on_anew(self, summary: str) -> None:
-        """Open a chat that begins with the summary, and move the typed or unanswered question to it."""
+    def _go_on_anew(self, cut: ContextCut) -> None:
+        """Open a chat that begins with a summary, and move the typed or unanswered question to it."""
         chat = self._chat
         before = chat.id
         typed = chat.typed.strip()
         # What is typed counts; only without it the unanswered question moves.
         question, files = (typed, []) if typed or chat.files.images else self._unanswered()
-        prompt = f"{chat.values.system_prompt}\n\n{SUMMARY_NOTE}\n\n{summary}".strip()
-        chat.begin_chat(f"{chat.conversation.title} (continued)", prompt)
+        chat.begin_chat(f"{chat.conversation.title} (continued)", cut)
         self._notify(_CONTINUES)
         if question or files:
             chat.files.follow(before, chat.id)

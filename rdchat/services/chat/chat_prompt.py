@@ -1,8 +1,9 @@
 """The prompt of a chat: what the model gets of its messages, notes, files and those of its project.
 
-A `ChatPrompt` begins as a path of stored messages. `ProjectFiles.complete` adds the texts of the project's files, then
-`ChatPrompt.with_files` reads the files and images of the messages, and `ChatPrompt.turns` returns what a chat template
-takes. This reads much from the disk, so it runs on the engine's thread or on one that counts tokens.
+A `ChatPrompt` is a path of stored messages with what belongs to it. `ChatPrompt.with_files` reads the texts and
+images, and makes a `FilledPrompt` of it, whose `turns` are what a chat template takes. This reads much from the disk,
+so it runs on the engine's thread or on one that counts tokens. `ProjectTexts` are what the files of a project add
+(`project_files`). What a model reads, what is counted, and what a summary is made of are all written by `history`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,21 +11,22 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from rdchat.chat.attachments.attached_file import (
-    PASSAGE,
     AttachedFile,
     FileKind,
-    Part,
-    ReadFile,
     block_of,
-    joined,
-    passages_of,
-    ranked,
 )
-from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Message, MessagePath, MessageStatus, uncut
+from rdchat.chat.conversation import (
+    Message,
+    MessagePath,
+    MessageStatus,
+    uncut,
+)
 from rdchat.chat.notes import Note, notes_text
-from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.chat.summaries import (
+    SUMMARY_NOTE,
+    ContextCut,
+)
 from rdchat.inference.api import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall, join_neighbours
-from rdchat.services.files.part_choice import tokens_of
 
 type FileText = Callable[[AttachedFile], str]
 type ImageOf = Callable[[AttachedFile, Callable[[], None]], ChatImage | None]
@@ -39,18 +41,28 @@ _RESULT_END = 200
 
 NOT_RUN = "The person did not run this call."
 """What the model gets as the result of a call that the person refused, or passed over with another question."""
-FULL_SHARE = 2
-"""Whole files of a project take this part of the context at most: a half."""
-# The passages that are found for one question take this part of the context at most: an eighth.
-_PASSAGES = 8
-_MAX_PASSAGES = 6
-# An estimate where nothing can be counted.
-_CHARACTERS_OF_TOKEN = 4
-# The most sets of passages in memory.
-_CACHED = 512
 _LEFT_OUT = "(an image that is left out)"
 _INTERRUPTED = "This call was interrupted. Whether it had effects is unknown."
-_NO_OPENING = ChatMessage(Role.USER, "")
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectTexts:
+    """What the files of a project add to a prompt.
+
+    Attributes:
+        opening: What stands before the first question: the files that are whole, and the names of all.
+        images: The project's images.
+        passages: Passages of the other files by the id of the question they stand before; None is the question that is
+            not sent yet.
+        in_passages: The files that are not whole.
+        found: Those that have passages before the last question, which `taken` names.
+    """
+
+    opening: str = ""
+    images: Sequence[AttachedFile] = ()
+    passages: Mapping[int | None, str] = field(default_factory=dict)
+    in_passages: Sequence[AttachedFile] = ()
+    found: Sequence[AttachedFile] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,43 +70,37 @@ class ChatPrompt:
     """A path of messages with a system prompt. Its messages may be read on any thread, which raises StorageError.
 
     Attributes:
-        path: From the root, or the last context cut, to the last message that the model gets. `with_files` replaces it
-            by what the model sees of it (`seen`).
+        path: From the root, or the last context cut, to the last message that the model gets.
         system_prompt: It may be blank.
-        typed: A question that is not sent yet, with its files; blank for none.
-        typed_images: The images of that question.
-        images: The images of the path's messages, by their ids; `with_files` finds them.
-        left_out: The oldest images of many, in whose place a line stands.
-        files: The files of the project; after `ProjectFiles.complete` only its images.
-        opening: What stands before the first question: the files that are whole; `ProjectFiles` makes it.
-        notes: The notes, which stand behind the opening, the newest last.
+        typed: A question that is not sent yet; blank for none.
+        typed_files: Its files, as they stand in the prompt.
+        typed_images: Its images.
+        files: The files of the project.
+        notes: The notes, the newest last.
     """
 
     path: Sequence[Message]
     system_prompt: str
     typed: str = ""
+    typed_files: str = ""
     typed_images: tuple[ChatImage, ...] = ()
-    images: Images = field(default_factory=dict)
-    left_out: LeftOut = field(default_factory=dict)
     files: Sequence[AttachedFile] = ()
-    opening: ChatMessage = _NO_OPENING
     notes: Sequence[Note] = ()
 
     @property
     def asks(self) -> bool:
         """Whether there is a question that is not sent yet."""
-        return bool(self.typed.strip() or self.typed_images)
+        return bool(self.typed.strip() or self.typed_files or self.typed_images)
+
+    @property
+    def without_typed(self) -> "ChatPrompt":
+        """The prompt without the question that is not sent yet."""
+        return replace(self, typed="", typed_files="", typed_images=())
 
     @property
     def ends_with_result(self) -> bool:
         """Whether the model gets results of tools to answer, or refusals, if none of its calls can be run."""
         return bool(self.path) and (self.path[-1].role is Role.TOOL or self.path[-1].runs_nothing)
-
-    @property
-    def beginning(self) -> tuple[ChatMessage, ...]:
-        """What all chats of the project begin with, once `with_files` has it: none without files."""
-        has_files = self.opening.content or self.opening.images
-        return (*history((), self.system_prompt), self.opening) if has_files else ()
 
     def permission(self, address: str) -> str:
         """Return what allows a chat to go to a server: its address, with digests of the project's files and notes."""
@@ -109,8 +115,9 @@ class ChatPrompt:
         check: Callable[[], None] = lambda: None,
         *,
         image_of: ImageOf = lambda _file, _check: None,
-    ) -> "ChatPrompt":
-        """Return the prompt with what the model sees of its path, and the files of each message before its text.
+        project: ProjectTexts = ProjectTexts(),
+    ) -> "FilledPrompt":
+        """Return the prompt with what the model sees of its path (`seen`), and the files before each message's text.
 
         Where there are more images than a prompt may have, a line stands for each of the oldest.
 
@@ -118,12 +125,12 @@ class ChatPrompt:
             text_of: Reads the text of a file.
             check: Called before each message; what it raises ends the work.
             image_of: Reads an image; None if it cannot be read, for which there is a line of text.
+            project: What the files of the project add.
         """
-        # `ProjectFiles.complete` has left only images here.
-        of_project = [(file, image_of(file, check)) for file in self.files]
+        of_project = [(file, image_of(file, check)) for file in project.images]
         unreadable = [block_of(file, "") for file, image in of_project if image is None]
-        text = "\n\n".join(filter(None, [self.opening.content, *unreadable]))
-        opening = replace(self.opening, content=text, images=tuple(image for _, image in of_project if image))
+        text = "\n\n".join(filter(None, [project.opening, *unreadable]))
+        opening = ChatMessage(Role.USER, text, images=tuple(image for _, image in of_project if image))
         path: list[Message] = []
         images: dict[int, tuple[ChatImage, ...]] = {}
         for each in seen(self.path):
@@ -131,8 +138,8 @@ class ChatPrompt:
             pairs = [(file, image_of(file, check) if file.kind is FileKind.IMAGE else None) for file in each.files]
             images[each.id] = tuple(image for _, image in pairs if image)
             blocks = [block_of(file, text_of(file)) for file, image in pairs if image is None]
-            texts = [*blocks, each.text] if each.text.strip() else blocks
-            path.append(replace(each, text="\n\n".join(texts)) if blocks else each)
+            parts = [*blocks, project.passages.get(each.id, ""), each.text]
+            path.append(replace(each, text="\n\n".join(part for part in parts if part.strip())))
         # Images beyond the limit: the first messages give theirs up, oldest first, until there are few enough. Those of
         # the project and of the typed question stay.
         excess = len(opening.images) + len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
@@ -144,13 +151,56 @@ class ChatPrompt:
                 images[each.id] = images[each.id][excess:]
                 left_out[each.id] = [image.digest for image in oldest]
                 excess -= len(oldest)
-        return replace(self, path=path, images=images, opening=opening, left_out=left_out)
+        typed = "\n\n".join(filter(None, [self.typed_files, project.passages.get(None, ""), self.typed]))
+        return FilledPrompt(
+            path, self.system_prompt, opening, self.notes, typed, self.typed_images, images, left_out, project
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FilledPrompt:
+    """A prompt with the texts of its files and its images.
+
+    Attributes:
+        path: What the model sees of the messages, each with its files and passages before its text.
+        system_prompt: It may be blank.
+        opening: What stands before the first question: the project's files.
+        notes: They stand behind the opening, the newest last.
+        typed: A question that is not sent yet, with its files and passages; blank for none.
+        typed_images: The images of that question.
+        images: The images of the path's messages, by their ids.
+        left_out: The oldest images of many, in whose place a line stands.
+        project: What the files of the project add.
+    """
+
+    path: Sequence[Message]
+    system_prompt: str
+    opening: ChatMessage
+    notes: Sequence[Note]
+    typed: str
+    typed_images: tuple[ChatImage, ...]
+    images: Images
+    left_out: LeftOut
+    project: ProjectTexts
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is a question that is not sent yet."""
+        return bool(self.typed.strip() or self.typed_images)
+
+    @property
+    def beginning(self) -> tuple[ChatMessage, ...]:
+        """What all chats of the project begin with; none without files."""
+        has_files = self.opening.content or self.opening.images
+        return (*history((), self.system_prompt), self.opening) if has_files else ()
+
+    @property
+    def stored(self) -> "FilledPrompt":
+        """The prompt without the question that is not sent yet."""
+        return replace(self, typed="", typed_images=())
 
     def turns(self, check: Callable[[], object] = lambda: None) -> tuple[ChatMessage, ...]:
-        """Return what a chat template takes, of a prompt that `with_files` has made.
-
-        `check` is called before each message, and may raise.
-        """
+        """Return what a chat template takes; `check` is called before each message, and may raise."""
         turns = list(history(self.path, self.system_prompt, check, self.images))
         # The opening and the notes come behind the system prompt, if there is one.
         first = 1 if turns and turns[0].role is Role.SYSTEM else 0
@@ -260,93 +310,10 @@ def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
 
 def ends_with_question(path: Sequence[Message]) -> bool:
     """Whether there is a question, or a result or a refusal of a call, to answer at the end of a path."""
-    messages = (m for m in reversed(uncut(path)) if m.text.strip() or m.files or m.tool_calls or m.role is Role.TOOL)
-    last = next(messages, None)
+    last = next(filter(is_said, reversed(uncut(path))), None)
     return last is not None and (last.role is not Role.ASSISTANT or last.runs_nothing)
 
 
-class ProjectFiles:
-    """Adds the files of projects to prompts. Any thread may use it, except the main one.
-
-    Files that fit stand whole before the first question. Of each other file, every question gets the passages that
-    match it. Both depend on the files, the model and the question alone, so that an earlier prompt of a chat stays the
-    beginning of its next one.
-
-    Args:
-        text_of: Reads the text of a file.
-    """
-
-    def __init__(self, text_of: FileText) -> None:
-        self._text_of = text_of
-        # Tokens by model and file.
-        self._tokens: dict[tuple[str, AttachedFile], int] = {}
-        # Passages by file, question and their number.
-        self._cache: dict[tuple[AttachedFile, str, int], Part] = {}
-
-    def complete(
-        self, prompt: ChatPrompt, model: str, limit: int, count: Count, check: Callable[[], None]
-    ) -> ChatPrompt:
-        """Return a prompt with the texts of its project's files; its images stay in `files`, for `with_files`.
-
-        A file is whole if it still fits, in the files' order: behind one that does not, a smaller one may. Each
-        question of the path, and the typed one, gets the passages of the other files before its text.
-
-        Args:
-            prompt: The prompt.
-            model: The model.
-            limit: Its context, in tokens.
-            count: Counts tokens with it.
-            check: Called before each file; what it raises ends the work.
-        """
-        room = limit // FULL_SHARE
-        full = list[AttachedFile]()
-        parts = list[AttachedFile]()
-        taken = 0
-        for file in prompt.files:
-            check()
-            # An image takes none of this room, so all images are in `full`, and stay in the prompt's `files`.
-            tokens = 0 if file.kind is FileKind.IMAGE else self._tokens_of(file, model, count)
-            if taken + tokens <= room:
-                full.append(file)
-                taken += tokens
-            else:
-                parts.append(file)
-        # Passages of each file for one question, at least one: with a context of 8,192 tokens there are 3 in all (an
-        # eighth is 4,096 characters, and a passage has 1,200), so each of two files gets one.
-        number = min(_MAX_PASSAGES, limit * _CHARACTERS_OF_TOKEN // _PASSAGES // PASSAGE) // max(len(parts), 1)
-
-        def with_passages(question: str) -> str:
-            passages = [self._passages(file, question, max(number, 1)) for file in parts] if question.strip() else []
-            return "\n\n".join([*filter(None, passages), question])
-
-        path: list[Message] = []
-        for each in prompt.path:
-            check()
-            path.append(replace(each, text=with_passages(each.text)) if each.role is Role.USER and parts else each)
-        blocks = [block_of(file, self._text_of(file)) for file in full if file.kind is not FileKind.IMAGE]
-        images = [file for file in full if file.kind is FileKind.IMAGE]
-        opening = ChatMessage(Role.USER, "\n\n".join(blocks))
-        return replace(prompt, path=path, typed=with_passages(prompt.typed), files=images, opening=opening)
-
-    def _tokens_of(self, file: AttachedFile, model: str, count: Count) -> int:
-        """Count the tokens of a file; an estimate, where they cannot be counted, is not remembered."""
-        key = (model, file)
-        if key not in self._tokens:
-            text = block_of(file, self._text_of(file))
-            try:
-                self._tokens[key] = tokens_of(text, count).tokens
-            except (ModelError, PromptTooLongError):
-                return len(text) // _CHARACTERS_OF_TOKEN
-        return self._tokens[key]
-
-    def _passages(self, file: AttachedFile, question: str, number: int) -> str:
-        """Return the passages of a file that match a question best, as they stand in the prompt; empty for none."""
-        key = (file, question, number)
-        if key not in self._cache:
-            if len(self._cache) >= _CACHED:
-                self._cache.clear()
-            passages = passages_of(ReadFile(file.name, FileKind.TEXT, (self._text_of(file),)))
-            order = ranked(passages, question)[:number]
-            self._cache[key] = joined(passages, order) if order else Part("")
-        part = self._cache[key]
-        return block_of(replace(file, taken=part.label), part.text) if part.text else ""
+def is_said(message: Message) -> bool:
+    """Whether a message has anything, unlike a reply that never got a word."""
+    return bool(message.text.strip() or message.files or message.tool_calls) or message.role is Role.TOOL

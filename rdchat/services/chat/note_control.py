@@ -7,7 +7,14 @@ from functools import partial
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import Conversation, Message
-from rdchat.chat.notes import NOTES_WISH, Note, asked_notes, notes_from_model, notes_text
+from rdchat.chat.notes import (
+    NOTES_WISH,
+    Note,
+    asked_notes,
+    note_digest,
+    notes_from_model,
+    notes_text,
+)
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import ChatMessage, ReplyEnd, Role
@@ -39,12 +46,17 @@ class NoteControl(QObject):
         storage: Runs what is written.
 
     Attributes:
-        waiting: The notes that were proposed since rdchat began, each with whether it still waits for the person. False
-            means kept or dismissed: the model may propose the note again, but it is not shown again.
+        waiting: The notes that wait for the person, each with the message that it comes from: the question that asks to
+            remember it, or the reply after which the model proposed it. While that is not in its chat's visible path,
+            since it was corrected or deleted, the note is not shown.
+
+    Signals:
+        changed: Notes were stored, changed, proposed or dismissed.
+        decided: A chat has the digest of one more note that was kept or dismissed.
     """
 
-    # Notes were stored, changed, proposed or dismissed.
     changed = Signal()
+    decided = Signal(Conversation)
 
     def __init__(self, store: ConversationStore, replies: Replies, storage: StorageWatch) -> None:
         super().__init__(replies)
@@ -52,36 +64,58 @@ class NoteControl(QObject):
         self._store = store
         self._replies = replies
         self._storage = storage
-        self.waiting: dict[Note, bool] = {}
+        self.waiting: dict[Note, Message] = {}
         replies.ended.connect(self._on_ended)
 
     def proposed(self, chat: Conversation) -> list[Note]:
         """Return the notes that wait for the person in a chat, if it may have them."""
         folders = self._replies.order.note_folders(chat)
-        return [
-            note
-            for note, waits in self.waiting.items()
-            if waits and note.chat_id == chat.id and note.folder_id in folders
-        ]
+        notes = [note for note in self.waiting if note.chat_id == chat.id and note.folder_id in folders]
+        ids = self._storage.read_or_default(lambda: self._store.messages(chat.id).ids, ()) if notes else ()
+        return [note for note in notes if self.waiting[note].id in ids]
 
-    def keep(self, note: Note, text: str) -> None:
-        """Store a proposed note, perhaps with another text."""
+    def note_from(self, chat: Conversation, message: Message, text: str) -> Note | None:
+        """Return a note with a text of a chat's message; None if the chat has no notes. Raises StorageError."""
+        folders = self._replies.order.note_folders(chat)
+        if not folders:
+            return None
+        folder = self._replies.order.project_folder(chat)
+        scope = f"the project “{folder.name}”" if folder else "all chats"
+        source = "" if message.role is Role.USER else self._organiser.note_source(chat.id, folders[-1])
+        return Note(text, folders[-1], chat.id, source, scope)
+
+    def keep(self, note: Note, text: str) -> bool:
+        """Store a proposed or a new note, perhaps with another text; return whether it is stored."""
+        is_stored = False
         with self._storage.writing():
             self._organiser.keep_note(replace(note, text=text))
             self.dismiss(note)
+            is_stored = True
+        return is_stored  # noqa: RET504  a failure skips the line above
 
     def dismiss(self, note: Note) -> None:
-        """Propose a note no longer, until rdchat quits."""
-        self.waiting[note] = False
+        """Propose a note no longer: its chat stores a digest of it."""
+        if message := self.waiting.pop(note, None):
+            with self._storage.writing():
+                chat = self._store.conversation(message.conversation_id)
+                digests = map(note_digest, {note.text, _wish(note.text, message)})
+                own = replace(chat.own, decided_notes=(*chat.own.decided_notes, *digests))
+                chat = self._store.set_chat_options(replace(chat, own=own))
+                self.decided.emit(chat)
         self.changed.emit()
 
-    def change(self, note: Note, text: str = "") -> None:
-        """Replace a note's text, or delete it. The old text is overwritten, and goes with the caches that have it."""
+    def change(self, note: Note, text: str = "") -> bool:
+        """Replace a note's text, or delete it, and return whether that worked.
+
+        The old text is overwritten, and goes with the caches that have it.
+        """
+        is_stored = False
         with self._storage.writing():
             self._organiser.change_note(note.id, text)
             self._organiser.erase()
-            self._replies.caches.tidy(keeps_chats=False)
             self.changed.emit()
+            is_stored = True
+        return is_stored  # noqa: RET504  a failure skips the line above
 
     # What is proposed
 
@@ -96,38 +130,42 @@ class NoteControl(QObject):
             if reply.tool_calls or not self._replies.order.note_folders(chat):
                 return
             path = self._store.path_to(reply.id)
-            question = next((each.text for each in reversed(path) if each.role is Role.USER), "")
-            # Only the first reply to a question proposes what the question asks to remember.
-            self._propose(chat, asked_notes(question) if path[-1].sibling == 0 else [])
-            QTimer.singleShot(_QUIET_MS, self, partial(self._ask, chat, question, reply.parts.answer))
+            question = next((each for each in reversed(path) if each.role is Role.USER), None)
+            if question:
+                self._propose(question, asked_notes(question.text))
+                QTimer.singleShot(_QUIET_MS, self, partial(self._ask, chat, question, reply))
 
-    def _ask(self, chat: Conversation, question: str, answer: str) -> None:
+    def _ask(self, chat: Conversation, question: Message, reply: Message) -> None:
         """Ask the model what to note of an exchange, if it is idle."""
         if len(self.proposed(chat)) >= _MAX_NOTES or not self._replies.may_write_aside:
             return
         messages = (
-            ChatMessage(Role.USER, question[:_MAX_CHARACTERS]),
-            ChatMessage(Role.ASSISTANT, answer[:_MAX_CHARACTERS]),
+            ChatMessage(Role.USER, question.text[:_MAX_CHARACTERS]),
+            ChatMessage(Role.ASSISTANT, reply.parts.answer[:_MAX_CHARACTERS]),
             ChatMessage(Role.USER, f"{NOTES_WISH}\n\n{notes_text(self._replies.notes(chat)[-_KNOWN:])}".rstrip()),
         )
-        self._replies.ask_aside(messages, _TOKENS, partial(self._on_event, chat), thinking_tokens=0, leaves_cache=False)
+        on_event = partial(self._on_event, reply)
+        self._replies.ask_aside(messages, _TOKENS, on_event, thinking_tokens=0, leaves_cache=False)
 
-    def _on_event(self, chat: Conversation, event: EngineEvent) -> None:
+    def _on_event(self, reply: Message, event: EngineEvent) -> None:
         if isinstance(event, ReplyEnd) and event.is_whole:
             with suppress(StorageError):
-                self._propose(chat, notes_from_model(event.told.answer)[:_MAX_NOTES], is_by_model=True)
+                self._propose(reply, notes_from_model(event.told.answer)[:_MAX_NOTES])
 
-    def _propose(self, chat: Conversation, texts: list[str], *, is_by_model: bool = False) -> None:
-        """Add notes to those that wait in a chat; raises StorageError.
+    def _propose(self, message: Message, texts: list[str]) -> None:
+        """Add notes from a message to those that wait, but for those that were decided; raises StorageError.
 
-        What the person asked to remember waits each time. What the model proposes again stays as it was: it waits, or
-        it was decided.
+        A question that asks anew for what was decided is another one, unless it is another version of that one.
         """
-        folder = self._replies.order.project_folder(chat)
-        folder_id = folder.id if folder else None
-        scope = f"the project “{folder.name}”" if folder else "all chats"
-        source = self._organiser.note_source(chat.id, folder_id) if is_by_model else ""
+        chat = self._store.conversation(message.conversation_id)
         for text in texts:
-            note = Note(text, folder_id, chat.id, source, scope)
-            self.waiting[note] = not is_by_model or self.waiting.get(note, True)
+            note = self.note_from(chat, message, text)
+            wish = _wish(text, message)
+            if note and not any(note_digest(wish, each) == each for each in chat.own.decided_notes):
+                self.waiting[note] = message
         self.changed.emit()
+
+
+def _wish(text: str, message: Message) -> str:
+    """Return what a note is known by: a model's by its text, and a question's with the place of the question too."""
+    return f"{message.parent_id} {text}" if message.role is Role.USER else text

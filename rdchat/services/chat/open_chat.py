@@ -11,9 +11,7 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.chat.attachments.attached_file import FileKind, block_of
 from rdchat.chat.conversation import (
     NEW_CHAT,
-    ContextCut,
     Conversation,
-    Folder,
     MadeWith,
     Message,
     MessagePath,
@@ -22,8 +20,10 @@ from rdchat.chat.conversation import (
     from_cut,
     is_temporary,
 )
+from rdchat.chat.projects import Folder
 from rdchat.chat.settings import ChatValues
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role, ToolCall, fresh_seed, reply_seed
@@ -159,16 +159,18 @@ class OpenChat(QObject):
 
     def prompt(self, waiting: WaitingMessage | None = None) -> ChatPrompt:
         """Return the prompt that the chat would have with the typed text and its files, or with a waiting message."""
-        parts = [self.files.blocks, self.typed.strip()]
+        typed = self.typed
+        blocks = self.files.blocks
         if waiting is not None:
-            blocks = (block_of(file, text) for file, text in waiting.files if file.kind is not FileKind.IMAGE)
-            parts = [*blocks, waiting.text.strip()]
-        typed = "\n\n".join(filter(None, parts))
+            typed = waiting.text
+            files = [(file, text) for file, text in waiting.files if file.kind is not FileKind.IMAGE]
+            blocks = "\n\n".join(block_of(file, text) for file, text in files)
         images = () if waiting else self.files.images
         return ChatPrompt(
             from_cut(self.path),
             self.values.system_prompt,
-            typed,
+            typed.strip(),
+            blocks,
             images,
             files=self.replies.order.project_files(self.conversation),
             notes=self.replies.notes(self.conversation),
@@ -184,20 +186,26 @@ class OpenChat(QObject):
         self.path = MessagePath()
         self._emit_opened()
 
-    def begin_chat(self, title: str, system_prompt: str) -> None:
-        """Open a new chat with the options of this one and another system prompt, stored at once."""
+    def begin_chat(self, title: str, cut: ContextCut) -> None:
+        """Open a new chat with the options of this one, stored at once.
+
+        Its first message says where it comes from, and has the mark with what the model gets in its place.
+        """
+        origin = f"Goes on from “{self.conversation.title}”."
         # Where it cannot be stored, a new chat with these options is open.
         self.conversation = replace(
             self.conversation,
             id=NEW_CHAT.id,
             title=NEW_CHAT.title,
-            system_prompt=system_prompt,
             pinned_at=None,
             archived=False,
         )
         self.path = MessagePath()
         with self._storage.writing():
             self.conversation = self._store.create_conversation(title, like=self.conversation)
+            first = self._store.add_message(self.conversation.id, None, Role.USER, origin)
+            self._store.set_context_cut(first.id, cut)
+            self.path = self._store.messages(self.conversation.id)
         self._emit_opened()
         self.stored.emit()
 
@@ -280,10 +288,12 @@ class OpenChat(QObject):
             self._forget_unchanged_edits()
 
     def forget_all(self) -> None:
-        """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
+        """Forget all chats after the store was replaced, but keep what waited and the typed text for a new chat."""
         self.discard()
-        self.unsent.begin_anew(self.typed)
+        files = self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
+        self.files.restore_files(files)
+        self.unsent.store()
         for message_id in tuple(self.edits):
             self.end_edit(message_id)
         self.conversation = NEW_CHAT
@@ -379,17 +389,21 @@ class OpenChat(QObject):
 
     def _store_options(self, conversation: Conversation) -> None:
         with self._storage.writing() if conversation.id else nullcontext():
+            # The prompt that goes is in the chat's caches.
+            if self.conversation.system_prompt not in {None, conversation.system_prompt}:
+                self.replies.caches.remove_chat(self.conversation)
             self.conversation = self._store.set_chat_options(conversation) if conversation.id else conversation
             self.options_changed.emit()
 
     def set_cut(self, message_id: int, cut: ContextCut | None) -> None:
         """Set the cut at a message; None removes it. `ContextCut` says what becomes of the messages up to it."""
         with self._storage.writing():
+            message = self.path.find_message(message_id)
+            # The summary that goes is in the chat's caches.
+            if message is not None and message.context_cut is not None:
+                self.replies.caches.remove_chat(self.conversation)
             self._store.set_context_cut(message_id, cut)
-            if (message := self.path.find_message(message_id)) is not None:
-                # The summary that goes is in the chat's caches.
-                if message.context_cut is not None:
-                    self.replies.caches.remove_chat(self.conversation)
+            if message is not None:
                 self.path.update_message(replace(message, context_cut=cut))
         self.path_changed.emit()
 
@@ -554,7 +568,12 @@ class OpenChat(QObject):
         return reply_seed(own_seed if own_seed is not None else fresh_seed(), messages, earlier_replies)
 
     def reopen_reply(self) -> Message:
-        """Reopen the reply that ends the path, to continue it; options for it alone still hold."""
+        """Reopen the reply that ends the path, to continue it; options for it alone still hold.
+
+        A cut there is removed: its summary would not have the new text.
+        """
+        if self.path[-1].context_cut is not None:
+            self.set_cut(self.path[-1].id, None)
         before = self.path[-1].made_with
         made_with = before if before is not None and before.once else MadeWith(self.conversation.sampling)
         reply = self._store.reopen_message(self.path.ids[-1], made_with)

@@ -116,10 +116,12 @@ class QuickChat(QObject):
         self._replies.stop_replies(NEW_CHAT.id)
 
     def forget_exchange(self) -> None:
-        """Forget the exchange."""
+        """Forget the exchange, and delete the copies of its images."""
         self.stop_reply()
         self.path = MessagePath()
-        self._texts = {}
+        if self._texts:
+            self._texts = {}
+            self._store.organiser.erase()
         self.path_changed.emit()
 
     def open_as_chat(self) -> None:

@@ -40,8 +40,10 @@ from rdchat.inference.api import (
     Statistics,
     ThinkingChoice,
 )
+from rdchat.inference.models.model_locations import is_known
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
-from rdchat.services.chat.chat_prompt import ChatPrompt, Count, ProjectFiles
+from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FilledPrompt, ProjectTexts
+from rdchat.services.chat.project_files import ProjectFiles
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
 from rdchat.services.chat_caches import DiskCacheControl
 from rdchat.services.earlier_replies import EarlierReplyIndex
@@ -187,6 +189,20 @@ class Replies(QObject):
         request = GenerationRequest(messages, sampling, draft=DraftSettings(mode), **options)
         return self.model.engine.submit(request, on_event, background=True)
 
+    def ask_of_chat(
+        self,
+        conversation: Conversation,
+        messages: tuple[ChatMessage, ...],
+        max_tokens: int,
+        on_event: Callable[[EngineEvent], object],
+    ) -> EngineRequest:
+        """Ask the loaded model for text with a chat's own prompt, of which `messages` are more, so that its KV cache is
+        read on; any other request stops it.
+        """
+        info = self.model.info
+        options = self._options_of_prompt(conversation, info) if info else {}
+        return self.ask_aside(messages, max_tokens, on_event, Mode.AUTO, **options)
+
     @property
     def chats_being_written(self) -> set[int]:
         """Ids of the chats with a reply or a call of a tool that has not ended."""
@@ -202,18 +218,30 @@ class Replies(QObject):
     def load_model(self, chat: Conversation = NEW_CHAT) -> None:
         """Load the model of a chat's project if it is not the chosen one, unless another reply is written.
 
-        Otherwise, if no model is loaded, load the chosen one.
+        Otherwise, if no model is loaded, load the chosen one. A project takes the model from no other chat: where its
+        own is not here, nothing is loaded, and where that fails, the model from before is loaded again.
         """
         model = self.order.project(chat).model
+        if self.missing_model(chat):
+            return
         if model not in {None, self.model.chosen} and not self.live:
-            self.model.load_model(model)
+            self.model.load_model(model, tries=True)
         elif self.state is EngineState.NO_MODEL:
             self.model.retry()
+
+    def missing_model(self, chat: Conversation) -> str:
+        """Return that the model of a chat's project is gone; empty where it is here, or the project has none."""
+        model = self.order.project(chat).model
+        is_loaded = self.model.info is not None and model == self.model.chosen
+        servers = [each.name for each in self.drafting.control.values.remote_servers]
+        if model is None or is_loaded or is_known(model, servers):
+            return ""
+        return f"The model of this project is not here: {model[:200]}. Choose another one in Project Settings."
 
     def write_reply(
         self, reply: Message, conversation: Conversation, path: MessagePath, other: OtherModel | None = None
     ) -> None:
-        """Have a reply written once the model is there; without a model it fails.
+        """Have a reply written once the model is there; without a model, or without its project's, it fails.
 
         Args:
             reply: The message, with its own options. A text that it has is continued.
@@ -235,7 +263,10 @@ class Replies(QObject):
         live = self.recorder.begin_reply(reply, prompt, conversation)
         if conversation.id:
             self.traces.begin_trace(reply.id, live.begins_at)
-        self._send(live)
+        if other is None and (problem := self.missing_model(conversation)):
+            self._fail(live, problem)
+        else:
+            self._send(live)
         self.state_changed.emit()
 
     def stop_replies(self, conversation_id: int | None = None) -> None:
@@ -299,10 +330,10 @@ class Replies(QObject):
         self._on_model_changed()
 
     def notes(self, chat: Conversation | None = None) -> list[Note]:
-        """Return the notes that a chat has, or all, the newest last."""
+        """Return the notes that a chat has, or all with those from imports, the newest last."""
         folders = self.order.note_folders(chat) if chat else ()
         notes = self._storage.read_or_default(self._store.organiser.notes, ())
-        return [each for each in notes if chat is None or each.folder_id in folders]
+        return [each for each in notes if chat is None or (each.kept and each.folder_id in folders)]
 
     def counter(self, conversation: Conversation) -> Count:
         """Return a function for any thread that counts the tokens of a conversation with the chat's tools.
@@ -319,20 +350,24 @@ class Replies(QObject):
 
     def complete(
         self, prompt: ChatPrompt, count: Count, check: Callable[[], None], *, counted: bool = True
-    ) -> ChatPrompt:
+    ) -> FilledPrompt:
         """Return a prompt with its files, its project's, and the newest notes that fit; not on the main thread.
 
         See `PromptImages.image` for `counted`.
         """
         model = self.model.info
+        project = ProjectTexts()
         if model is not None:
             limit = min(self.drafting.control.values.notes_tokens, model.context_length // _NOTES_SHARE)
             notes = prompt.notes
             # Leaving out more of the oldest notes never adds tokens: search for the fewest to leave out.
             fits = lambda first: tokens_of(notes_text(notes[first:]), count).tokens <= limit  # noqa: E731
             prompt = replace(prompt, notes=notes[bisect_left(range(len(notes)), True, key=fits) :])
-            prompt = self._project_files.complete(prompt, str(model.path), model.context_length, count, check)
-        return prompt.with_files(self.file_text, check, image_of=partial(self.image_of, counted=counted))
+            length = model.context_length
+            goes_back = model.goes_back
+            project = self._project_files.texts(prompt, str(model.path), length, count, check, for_all=not goes_back)
+        image_of = partial(self.image_of, counted=counted)
+        return prompt.with_files(self.file_text, check, image_of=image_of, project=project)
 
     @property
     def _image_cap(self) -> ImageCap:
@@ -349,7 +384,7 @@ class Replies(QObject):
         """
         if (model := self.model.info) is None:
             if not self.model.loading:
-                self._fail(live, self.model.failure)
+                self._fail(live, str(self.model.failure or "No model is loaded."))
             return
         prompt = live.prompt
         conversation = live.conversation
@@ -374,37 +409,46 @@ class Replies(QObject):
         seed = live.message.seed or 0
         continues = live.begins_at > 0
         earlier = self._earlier.index
-        # The choice of thinking may have been made for another model, or for one without a switch. Off still holds for
-        # such a model, as a limit of 0 tokens for thinking (`is_off`).
-        thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
-        is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
         # An answer with a format cannot have calls.
         live.offered = {} if values.answer_shape else self.tools.definitions(conversation)
-        tools = tools_json(live.offered)
+        options = self._options_of_prompt(conversation, model)
         count = self.counter(conversation)
         # A system prompt of the chat's own is nothing to keep with the project.
         shares = prompt.system_prompt == order.usual(conversation).system_prompt
 
         def read(check: Callable[[], None]) -> GenerationRequest:
             complete = self.complete(prompt, count, check, counted=False)
+            if not prompt.ends_with_result:
+                live.passages = tuple(f"{file.name}: {file.taken}" for file in complete.project.found)
             return GenerationRequest(
                 complete.turns(check),
                 sampling=sampling,
                 seed=seed,
                 draft=draft,
                 continue_last=continues,
-                thinking=thinking,
-                thinking_tokens=0 if is_off else values.thinking_tokens,
                 shape=values.answer_shape,
-                tools=tools,
                 earlier=earlier,
-                keep=self.caches.folder(conversation, order.project_folder(conversation)),
+                keep=self.caches.folder(conversation, order.project_folder(conversation), complete.notes),
                 shared=complete.beginning if shares else (),
-                image_cap=self._image_cap,
+                **options,
             )
 
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))
         self.drafting.follow_reply(live.request, draft, conversation.id, values.draft)
+
+    def _options_of_prompt(self, conversation: Conversation, model: ModelInfo) -> dict[str, Any]:
+        """Return what decides a chat's prompt besides its messages, by the names of `GenerationRequest`."""
+        values = self.order.effective_values(conversation)
+        # The choice of thinking may have been made for another model, or for one without a switch. Off still holds for
+        # such a model, as a limit of 0 tokens for thinking (`is_off`).
+        thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
+        is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
+        return {
+            "thinking": thinking,
+            "thinking_tokens": 0 if is_off else values.thinking_tokens,
+            "tools": "" if values.answer_shape else tools_json(self.tools.definitions(conversation)),
+            "image_cap": self._image_cap,
+        }
 
     def _on_event(self, live: Reply, event: EngineEvent) -> None:
         """Take an event of a reply's request: of the prompt, of new text, or the end."""
@@ -428,7 +472,7 @@ class Replies(QObject):
                 self.statistics_changed.emit(event.statistics)
                 self._finish(live, event)
             case Failure():
-                self._fail(live, event)
+                self._fail(live, str(event))
         if isinstance(event, ReplyEnd | Failure):
             self.written.emit(live.message)
             self.state_changed.emit()
@@ -440,8 +484,8 @@ class Replies(QObject):
         length = len(live.message.text)
         self.recorder.append_text(live, progress.tokens, progress.written_at)
         self.traces.append_tokens(live.message.id, progress.tokens)
-        # The end of a thought changes more than the text: the message is shown anew.
-        if in_thought and not live.in_thought:
+        # The end of a thought changes more than the text, and so do the passages: the message is shown anew.
+        if (is_first and live.set_passages()) or (in_thought and not live.in_thought):
             self.changed.emit(live.message)
         elif text := live.message.text[length:]:
             self.grew.emit(live.message, text)
@@ -468,8 +512,7 @@ class Replies(QObject):
             self._earlier.add_reply(live.message.id, end.token_ids)
         self.ended.emit(live.message)
 
-    def _fail(self, live: Reply, failure: Failure | None) -> None:
-        error = str(failure) if failure else "No model is loaded."
+    def _fail(self, live: Reply, error: str) -> None:
         self.traces.end_trace(live.message.id)
         live.break_off(MessageStatus.FAILED, error)
         self.recorder.save_texts()

@@ -73,6 +73,7 @@ class Reply:
         thought_until: The last moment when the model was seen to think; None outside of thoughts.
         undecided: Written text that is not in the message yet: it may be a part of a mark such as `</think>`.
         offered: The tools of the request, by their full names.
+        passages: See `MadeWith`; set on the engine's thread when the prompt is read.
     """
 
     message: Message
@@ -87,6 +88,7 @@ class Reply:
     thought_until: float | None = None
     undecided: str = ""
     offered: Mapping[str, ToolDefinition] = field(default_factory=dict)
+    passages: tuple[str, ...] = ()
 
     @property
     def missing(self) -> int:
@@ -132,6 +134,12 @@ class Reply:
         sampling = made_with.sampling or usual
         self.message = replace(self.message, made_with=replace(made_with, sampling=sampling))
         return sampling
+
+    def set_passages(self) -> bool:
+        """Record the passages in the prompt; return whether there are any."""
+        made_with = replace(self.message.made_with or MadeWith(), passages=self.passages)
+        self.message = replace(self.message, made_with=made_with)
+        return bool(self.passages)
 
     def end_reply(self, end: ReplyEnd | None, model: ModelInfo | None = None) -> None:
         """End as the engine reports; without `end` it was stopped before the engine had it.

@@ -13,7 +13,15 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import Conversation, Message, MessagePath, MessageStatus, call_of
+from rdchat.chat.conversation import (
+    Conversation,
+    Message,
+    MessagePath,
+    MessageStatus,
+    call_of,
+    last_calls,
+    waiting_calls,
+)
 from rdchat.chat.settings import ToolApproval
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
@@ -165,7 +173,7 @@ class ToolCalls(QObject):
     def holds(self, conversation_id: int) -> bool:
         """Return whether messages of a chat that were sent during a reply wait on, until its calls are decided."""
         path = self._storage.read_or_default(lambda: self._chat.at(conversation_id)[1], MessagePath())
-        return self.runs_in(conversation_id) or bool(_waiting(path))
+        return self.runs_in(conversation_id) or bool(waiting_calls(path))
 
     # Commands of the person
 
@@ -258,14 +266,14 @@ class ToolCalls(QObject):
     def _run_approved(self, conversation: Conversation, path: MessagePath) -> None:
         """Run the calls that wait at the end of a chat's path and need no question."""
         tools = self._tools.definitions(conversation)
-        approved = [each for each in _waiting(path) if self._is_approved(conversation.id, tools.get(each.name))]
+        approved = [each for each in waiting_calls(path) if self._is_approved(conversation.id, tools.get(each.name))]
         results = self._chat.add_results(path, approved)
         self._begin(conversation, results, {each: tools[each.name] for each in approved})
 
     def _waiting_here(self) -> dict[ToolCall, Message | None]:
         """Return the calls of the open chat that wait: each with the interrupted result if it is to run again, or None.
 
-        A call that has an interrupted result is not among those of `_waiting`, which have no result.
+        A call that has an interrupted result is not among those of `waiting_calls`, which have no result.
         """
         path = self._chat.path
         waiting = dict[ToolCall, Message | None]()
@@ -273,7 +281,7 @@ class ToolCalls(QObject):
             call = call_of(path, result)
             if call is not None and result.status is MessageStatus.INTERRUPTED:
                 waiting[call] = result
-        return waiting | dict.fromkeys(_waiting(path))
+        return waiting | dict.fromkeys(waiting_calls(path))
 
     def _is_approved(self, conversation_id: int | None, definition: ToolDefinition | None) -> bool:
         approval = None if definition is None else _approval(definition)
@@ -324,7 +332,7 @@ class ToolCalls(QObject):
         with self._storage.writing():
             conversation, path = self._chat.at(message.conversation_id)
             # The person may have gone on with another path of the chat.
-            results = _last_calls(path).values() if path.index_of(message_id) is not None else ()
+            results = last_calls(path).values() if path.index_of(message_id) is not None else ()
             if results and all(result is not None and result.status in _ANSWERED for result in results):
                 self._chat.answer_path(conversation, path)
 
@@ -351,22 +359,6 @@ def _approval(definition: ToolDefinition) -> ToolApproval:
 def _only_reads(definition: ToolDefinition | None) -> bool:
     """Return whether a tool is declared read-only, on a server of this computer."""
     return definition is not None and definition.read_only and not definition.remote
-
-
-def _last_calls(path: Sequence[Message]) -> dict[ToolCall, Message | None]:
-    """Return the calls that can be run of a path's last reply, with their results; None for a call without one."""
-    results = dict[str, Message]()
-    for message in reversed(path):
-        if message.role is not Role.TOOL:
-            return {call: results.get(call.call_id) for call in message.tool_calls if not call.refusal}
-        # Of several results of one call the last counts.
-        results.setdefault(message.tool_call_id, message)
-    return {}
-
-
-def _waiting(path: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """Return the calls of a path's last reply that have no result."""
-    return tuple(call for call, result in _last_calls(path).items() if result is None)
 
 
 def _is_mendable(reply: Message) -> bool:

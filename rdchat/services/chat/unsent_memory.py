@@ -141,7 +141,8 @@ class UnsentMemory(QObject):
         self._timer.stop()
         if self._stored is None:
             return
-        for chat, message_id in list(self._changed):
+        # A text that moves from the field of new chats to its chat is there before it goes here, in case of a crash.
+        for chat, message_id in sorted(self._changed, key=lambda key: key == (None, None)):
             waiting = self.waiting_in(chat) if message_id is None else []
             texts = [*(message.text for message in waiting), self._texts[chat, message_id]]
             with suppress(StorageError):
@@ -173,20 +174,28 @@ class UnsentMemory(QObject):
         self._stored_files.pop(conversation_id, None)
         self.waiting_changed.emit()
 
-    def begin_anew(self, typed: str) -> None:
-        """Forget all texts after the store was replaced, except the one that is typed for a new chat.
+    def hold_text(self, conversation_id: int | None) -> None:
+        """Have the typed text of a chat, and that for a new chat, in memory, before the store is replaced."""
+        for key in ((conversation_id, None), (None, None)):
+            self._texts[key] = self.unsent_text(*key)
 
-        `typed` is that of the chat that was open. Where it is empty, the text of the field for new chats stays, or else
-        the one that the new store has.
+    def begin_anew(self, typed: str) -> list[tuple[AttachedFile, str]]:
+        """Forget all texts after the store was replaced, except the one for a new chat, and return its files.
+
+        It has the messages that waited in any chat, and behind them `typed`, that of the chat that was open. Where
+        `typed` is empty, the text of the field for new chats follows, or else the one that the new store has.
         """
+        waiting = self.waiting
+        self.waiting = []
         typed = typed or self._texts.get((None, None), "")
         self._texts.clear()
         self._changed.clear()
-        self.waiting.clear()
         self._files.clear()
         self._stored_files.clear()
-        self.save_text(None, None, typed or self.unsent_text(None))
+        texts = [*(message.text for message in waiting), typed or self.unsent_text(None)]
+        self.save_text(None, None, "\n\n".join(filter(None, texts)))
         self.waiting_changed.emit()
+        return [file for message in waiting for file in message.files]
 
 
 def _size(files: _Files) -> int:

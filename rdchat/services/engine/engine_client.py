@@ -365,7 +365,7 @@ class ModelSlot(QObject):
         self.failure: Failure | None = None
         # The server's load that the present state comes from; None where the window loaded the model.
         self._followed: EngineRequest | None = None
-        # Model and precision that were loaded before that load; None where none was.
+        # Model and precision to load again if the present load fails; None for none.
         self._before: tuple[str | None, Dtype] | None = None
         engine.thread_died.connect(self._on_event)
 
@@ -379,12 +379,19 @@ class ModelSlot(QObject):
         """The loaded model's sampling where the person chose none."""
         return self.info.sampling if self.info else SamplingDefaults()
 
-    def load_model(self, model: str | None, dtype: Dtype | None = None, anyway: bool = False) -> None:
+    def load_model(
+        self, model: str | None, dtype: Dtype | None = None, anyway: bool = False, *, tries: bool = False
+    ) -> None:
         """Load a model, None for the default one, in the precision chosen last if none is named.
 
-        With `anyway` it is loaded also where it seems too large for the memory.
+        Args:
+            model: The model.
+            dtype: The precision.
+            anyway: Whether it is loaded also where it seems too large for the memory.
+            tries: Whether the model from before is loaded again if this one fails.
         """
         self._followed = None
+        self._before = (self.chosen, self.dtype) if tries and self.info else None
         self._begin_load(model, dtype or self.dtype)
         self.engine.submit(LoadModel(model, self.dtype, anyway), self._on_event)
 
@@ -461,3 +468,5 @@ class ModelSlot(QObject):
                 self.info = None
                 self.failure = event
                 self.failed.emit(event)
+                if self._before is not None:
+                    self.load_model(*self._before)

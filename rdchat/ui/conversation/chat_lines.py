@@ -4,11 +4,13 @@ from functools import partial
 
 from PySide6.QtCore import Signal
 
-from rdchat.chat.conversation import Folder
-from rdchat.chat.notes import Note
+from rdchat.chat.conversation import Message, Notice
+from rdchat.chat.notes import LONGEST_NOTE, Note
+from rdchat.chat.projects import Folder
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.conversation.notices import Banner, BannerArea
+from rdchat.ui.settings.note_list import NoteSheet
 from rdchat.ui.style import (
     LARGE,
     MEDIUM,
@@ -21,27 +23,32 @@ from rdchat.ui.style import (
     Theme,
     ThemedLabel,
     column,
-    edit_text,
+    cut,
     push_button,
     row,
     small_text,
     visible_text,
 )
+from rdchat.wording import counted
 
+_NO_NOTES = Notice(
+    "This chat has no notes", "Its project, its options and Settings > Notes decide whether it has some."
+)
 _NOT_STORED = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
 
 
 class NoteLine(BannerArea):
-    """Shows the first of the notes that wait in the open chat; hidden without any."""
+    """Shows the first of the notes that wait in the open chat; hidden without any. A long one has to be shortened."""
 
     def __init__(self, controller: ChatController, theme: Theme) -> None:
         super().__init__()
+        self._controller = controller
         self._chat = controller.chat
         self._notes = controller.notes
         self._theme = theme
         self._visible_notes: list[Note] = []
-        self._chat.opened.connect(self.show_note)
-        self._chat.options_changed.connect(self.show_note)
+        for changed in (self._chat.opened, self._chat.path_changed, self._chat.options_changed):
+            changed.connect(self.show_note)
 
     def show_note(self) -> None:
         """Show the first note that waits; one that is shown stays as it is."""
@@ -51,16 +58,30 @@ class NoteLine(BannerArea):
         self._visible_notes = notes
         self.close_banner("note")
         for note in notes:
-            title = f"Keep this note for {visible_text(note.scope)}?"
-            banner = Banner(self._theme, title, visible_text(note.marked), "edit")
+            is_long = len(note.text) > LONGEST_NOTE
+            what = f"Shorten this note to {LONGEST_NOTE:,} characters" if is_long else "Keep this note"
+            banner = Banner(
+                self._theme, visible_text(f"{what} for {note.scope}?"), visible_text(cut(note.marked)), "edit"
+            )
             banner.cross.hide()
-            keep = partial(self._notes.keep, note)
-            edit = partial(edit_text, self.window(), self._theme, "Edit Note", note.text, keep)
             banner.add_action("No", partial(self._notes.dismiss, note), closes=False)
-            banner.add_action("Edit…", edit, closes=False)
-            banner.add_action("Keep", partial(keep, note.text), closes=False)
+            banner.add_action("Edit…", partial(self._edit, note), closes=False)
+            if not is_long:
+                banner.add_action("Keep", partial(self._notes.keep, note, note.text), closes=False)
             ConsentPause(*banner.buttons)
             self.show_banner(banner, "note")
+
+    def add_note(self, message: Message, text: str) -> None:
+        """Let the person add a text of a message to the notes, unless its chat has none."""
+        with self._controller.storage.reading():
+            note = self._notes.note_from(self._chat.conversation, message, text)
+            if note:
+                self._edit(note)
+            else:
+                self._controller.notice_raised.emit(_NO_NOTES)
+
+    def _edit(self, note: Note) -> None:
+        NoteSheet(self.window(), self._theme, self._notes, note).open()
 
 
 class TemporaryBar(Ground):
@@ -106,7 +127,12 @@ class ProjectLine(Ground):
         folder = self._chat.project_folder
         self.setVisible(folder is not None)
         if folder is not None:
-            self.text.setText(visible_text(f"Project {folder.name}: {folder.description}"))
+            replies = self._chat.replies
+            text = f"Project {folder.name}: {folder.description}"
+            if notes := replies.notes(self._chat.conversation):
+                text += f", {counted(len(notes), 'note')}"
+            problem = replies.missing_model(self._chat.conversation)
+            self.text.show_text(visible_text(problem or text), "warning" if problem else "muted")
 
     def _edit(self) -> None:
         if (folder := self._chat.project_folder) is not None:

@@ -173,6 +173,8 @@ class ConversationView(Ground):
         meter = controller.context.meter
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
         meter.changed.connect(lambda: transcript.mark_left_out(self.sight.left_out))
+        for changed in (chat.opened, chat.options_changed, meter.changed):
+            changed.connect(lambda: self.welcome.show_project(chat, meter.use))
 
     def _connect_transcript(self) -> None:
         """Carry out what the person asks for in the messages and above them."""
@@ -187,6 +189,7 @@ class ConversationView(Ground):
         transcript.continue_requested.connect(controller.continue_reply)
         transcript.alternative_requested.connect(self._chat.show_alternative)
         transcript.quote_requested.connect(self.composer.quote)
+        transcript.note_requested.connect(self.note.add_note)
         transcript.delete_requested.connect(controller.delete_message)
         transcript.delete_requested.connect(lambda _id: transcript.focus_last())
         transcript.branch_requested.connect(controller.branch)
@@ -224,6 +227,7 @@ class ConversationView(Ground):
         self.files.share_undo(field)
         self.files.noted.connect(composer.show_note)
         self.files.done.connect(composer.setFocus)
+        self.welcome.files.choice_requested.connect(self.files.add_shared)
         # The waiting messages, and the questions of the welcome page.
         self.waiting.edit_requested.connect(self._chat.take_back)
         self.waiting.edit_requested.connect(lambda _message: composer.setFocus())

@@ -8,13 +8,15 @@ from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QWidget
 from rdchat.hub import Suggestion, free_bytes
 from rdchat.inference.api import MAX_IMAGES, NO_VISION, ModelCard, ModelInfo, ranked_model, remote_model
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.chat.chat_context import ContextMeter
+from rdchat.services.chat.chat_context import ContextMeter, ContextUse
 from rdchat.services.chat.chat_prompt import LeftOut
+from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.models.fit import Machine
 from rdchat.services.models.larger_model import LargerModel, smallest_that_sees
 from rdchat.services.models.service_base import DeviceMemory
+from rdchat.ui.files.attaching import SharedRow
 from rdchat.ui.style import (
     LARGE,
     MEDIUM,
@@ -38,6 +40,7 @@ from rdchat.ui.style import (
     row,
     scrolled,
     small_text,
+    visible_text,
 )
 from rdchat.wording import size_text
 
@@ -55,6 +58,7 @@ STARTERS = (
 # Models with fewer weights get the easy questions. A remote model may not say how many it has, which is 0 here.
 _LARGE_PARAMETERS = 1_000_000_000
 _WIDTH = 520
+_QUESTION = "What would you like to know?"
 _FITS = f"It fits {formatting.MACHINE}."
 
 
@@ -137,17 +141,20 @@ class WelcomeView(QWidget):
         picture = PlainLabel()
         picture.setPixmap(app_pixmap(48, 2))
         picture.setAccessibleName("rdchat")
-        title = ThemedLabel(theme, "What would you like to know?", points_more=8, bold=True, wraps=True)
+        self.title = ThemedLabel(theme, _QUESTION, points_more=8, bold=True, wraps=True)
         self.greeting = ThemedLabel(theme, "", "muted", 1, wraps=True)
-        for label in (picture, title, self.greeting):
+        self.files = SharedRow(theme)
+        for label in (picture, self.title, self.greeting):
             label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self._offer = column()
         self.buttons = [self._starter_button(question) for question in starters(None)]
         content = QWidget()
         ground = Ground(theme, "surface")
         content.setMaximumWidth(_WIDTH)
-        questions = column(*self.buttons)
-        parts = (picture, MEDIUM, title, TIGHT, self.greeting, LARGE, self._offer, questions)
+        # What is offered outside of projects.
+        self._offers = QWidget()
+        column(self._offer, *self.buttons, within=self._offers)
+        parts = (picture, MEDIUM, self.title, TIGHT, self.greeting, LARGE, self.files, self._offers)
         column(None, column(*parts, spacing=TIGHT), None, within=content)
         row(None, (content, 1000), None, within=ground, margins=LARGE)
         column(scrolled(ground), within=self)
@@ -156,6 +163,13 @@ class WelcomeView(QWidget):
         """Show an offer above the questions."""
         self._offer.addWidget(offer)
         self._offer.addSpacing(MEDIUM)
+
+    def show_project(self, chat: OpenChat, use: ContextUse | None) -> None:
+        """Show the name of the chat's project and its files; outside of projects what one may ask for."""
+        folder = chat.project_folder
+        self.title.setText(visible_text(folder.name) if folder else _QUESTION)
+        self.files.show_shared(folder.files if folder else (), use.in_passages if use else None)
+        self._offers.setVisible(folder is None)
 
     def show_model(self, model: ModelSlot) -> None:
         """Show where the words go, and questions for the loaded model; those of before stay while one is loaded."""

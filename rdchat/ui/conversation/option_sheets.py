@@ -9,18 +9,23 @@ from dataclasses import replace
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QFormLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QFormLayout, QLineEdit, QWidget
 
 from rdchat.chat.attachments.attached_file import too_large
-from rdchat.chat.conversation import Folder, MadeWith, Project
+from rdchat.chat.conversation import MadeWith
+from rdchat.chat.projects import (
+    Folder,
+    Project,
+)
 from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
-from rdchat.services.chat.chat_prompt import FULL_SHARE
+from rdchat.services.chat.project_files import FULL_SHARE
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.tools.built_in import server_title
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.files.file_drops import local_files
+from rdchat.ui.settings.note_list import NoteList
 from rdchat.ui.style import (
     SMALL,
     TIGHT,
@@ -48,8 +53,11 @@ _INSTRUCTIONS = "None. For example: We write a guide for beginners. Use short se
 _INSTRUCTIONS_TIP = "Instructions that the model reads before each chat of the project."
 _NO_FILES = "None. Add or drop files that each chat of the project begins with."
 _TOO_LONG = "Too long to be read whole. Of files that do not fit, the model gets the passages that match each question."
+_NEW = Folder(0, "New project")
+_LITTLE_ROOM = " That is more than a third, and leaves chats little room: they are shortened often."
 _MODEL_TIP = "It is loaded when you ask something in a chat of the project."
 _NOTE = "For this one reply. The chat's own options stay as they are."
+_NOTES = "Facts that the model gets in each chat of the project. Changes of notes count at once."
 # The longest model name on a button, in characters.
 _NAME_LENGTH = 28
 _PROMPT_LINES = 5
@@ -67,10 +75,10 @@ class _ProjectFiles(PendingFiles):
 
 
 class ProjectSheet(Sheet):
-    """Shows a folder's project; Save replaces it, which can be undone.
+    """Shows a folder's project; Save replaces it, which can be undone. Or makes a new one, and begins a chat in it.
 
     Args:
-        folder: The folder.
+        folder: The folder; None for a new one.
         controller: The conversations.
         models: Returns the models to choose from.
         theme: The appearance to follow.
@@ -79,18 +87,23 @@ class ProjectSheet(Sheet):
 
     def __init__(
         self,
-        folder: Folder,
+        folder: Folder | None,
         controller: ChatController,
         models: Callable[[], Sequence[ModelChoice]],
         theme: Theme,
         parent: QWidget,
     ) -> None:
+        folder = folder or _NEW
         self._folder = folder
         self._controller = controller
         self._models = models
         self.instructions = text_field(5, _INSTRUCTIONS, "Instructions of the project", _INSTRUCTIONS_TIP)
         self.instructions.setPlainText(folder.project.instructions)
+        self.name = QLineEdit(folder.name)
+        self.name.setAccessibleName("Name of the project")
+        self.name.selectAll()
         form = self._build_form()
+        self.notes = NoteList(theme, controller, folder)
         self.files = _ProjectFiles(controller.model_slot, controller.settings)
         self.chips = PendingRow(theme)
         self.chips.setAccessibleName("Files of the project")
@@ -99,9 +112,27 @@ class ProjectSheet(Sheet):
         self.problem = small_text(theme, "", "danger")
         head = ThemedLabel(theme, "Instructions", bold=True)
         files = row((ThemedLabel(theme, "Files", bold=True), 1), self.add)
-        parts = (SMALL, head, self.instructions, SMALL, form, SMALL, files, self.chips, self.note, self.problem)
+        notes = ThemedLabel(theme, "Notes", bold=True), small_text(theme, _NOTES), self.notes
+        parts = (
+            SMALL,
+            self.name,
+            head,
+            self.instructions,
+            SMALL,
+            form,
+            SMALL,
+            *notes,
+            SMALL,
+            files,
+            self.chips,
+            self.note,
+            self.problem,
+        )
         answers = ("Cancel", nothing), ("Save", self._save)
-        title = f"Project “{visible_text(folder.name)}”"
+        title = "New Project"
+        if folder is not _NEW:
+            title = f"Project “{visible_text(folder.name)}”"
+            self.name.hide()
         super().__init__(parent, theme, title, _TEXT, answers, parts=parts)
         self.problem.hide()
         attacher = FileAttacher(controller, self.files, self.chips, theme, self, question=self.instructions.toPlainText)
@@ -180,6 +211,8 @@ class ProjectSheet(Sheet):
             text = "Their tokens are counted once a model is loaded."
         elif tokens <= info.context_length // FULL_SHARE:
             text = f"They take {tokens:,} of the model's {info.context_length:,} tokens in each chat."
+            if 3 * tokens > info.context_length:
+                text += _LITTLE_ROOM
         else:
             text = _TOO_LONG
         self.note.show_text(problem or text)
@@ -200,7 +233,12 @@ class ProjectSheet(Sheet):
         self.done(0)
 
     def _save(self) -> None:
-        self._controller.chats.order.set_project(self._folder, self.project(), self.files.to_send())
+        order = self._controller.chats.order
+        if self._folder is not _NEW:
+            order.set_project(self._folder, self.project(), self.files.to_send())
+        elif (folder := order.create_folder(self.name.text())) is not None:
+            order.set_project(folder, self.project(), self.files.to_send())
+            self._controller.chat.start_new(folder.id)
 
 
 class RegenerateSheet(Sheet):

@@ -16,7 +16,7 @@ from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.services.files.prompt_images import seen_size
-from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip, Picture, picture_of
+from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip, Picture, part_text, picture_of
 from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
 from rdchat.ui.style import (
     TIGHT,
@@ -51,6 +51,8 @@ class PendingRow(QScrollArea):
     height_changed = Signal()
     choice_requested = Signal(int)
     remove_requested = Signal(int)
+    removable = True
+    align = 0.0
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -80,12 +82,15 @@ class PendingRow(QScrollArea):
             chip.show_progress((file.fraction or 0.0) if file.read is None else None)
         discard(*old.values())
         self.has_images = bool(pending.images)
+        self._show_chips()
+
+    def _show_chips(self) -> None:
         self.row.set_chips(self._by_id.values())
         self.setVisible(bool(self._by_id))
         self._fit()
 
     def _make(self, file_id: int) -> FileChip:
-        chip = FileChip(self._theme, "raised", removable=True, parent=self.row)
+        chip = FileChip(self._theme, "raised", removable=self.removable, parent=self.row)
         chip.clicked.connect(lambda: self.choice_requested.emit(file_id))
         chip.remove_requested.connect(lambda: self.remove_requested.emit(file_id))
         return chip
@@ -101,15 +106,37 @@ class PendingRow(QScrollArea):
 
     def _fit(self) -> None:
         width = self.width()
-        if (height := self.row.arrange_chips(width)) > _MAX_HEIGHT:
+        if (height := self.row.arrange_chips(width, self.align)) > _MAX_HEIGHT:
             # The scroll bar stands beside the chips.
             width = self.viewport().width()
-            height = self.row.arrange_chips(width)
+            height = self.row.arrange_chips(width, self.align)
         self.row.resize(width, height)
         visible_height = min(height, _MAX_HEIGHT)
         if visible_height != self.height():
             self.setFixedHeight(visible_height)
             self.height_changed.emit()
+
+
+class SharedRow(PendingRow):
+    """The files of a project, each with how the model gets it; `choice_requested` has a file's index."""
+
+    removable = False
+    align = 0.5
+
+    def show_shared(self, files: Sequence[AttachedFile], in_passages: Sequence[AttachedFile] | None) -> None:
+        """Show these files, of which some are not whole; None where that is not counted yet.
+
+        A chip may stand for another file than before.
+        """
+        for index in range(len(self._by_id), len(files)):
+            self._by_id[index] = self._make(index)
+        discard(*(self._by_id.pop(index) for index in range(len(files), len(self._by_id))))
+        for chip, file in zip(self._by_id.values(), files, strict=True):
+            detail = "Of the project"
+            if in_passages is not None:
+                detail = "In passages" if file in in_passages else part_text(file, "Whole file")
+            chip.show_file(file.name, detail, tip="Click to have it read whole with your next message.")
+        self._show_chips()
 
 
 class FileAttacher(QObject):
@@ -188,19 +215,37 @@ class FileAttacher(QObject):
         self._chips.remove_requested.connect(lambda _id: field.document().setModified(False))
 
     def offer(self) -> None:
-        """Ask for files to attach, or on a Mac for a part of the screen."""
-        if not host.MACOS:
+        """Ask for files to attach, for one of the project's, or on a Mac for a part of the screen."""
+        if not host.MACOS and not self.shared:
             self.choose_files()
             return
         menu = QMenu(self._parent)
         add_action(menu, "Files…", self.choose_files)
-        add_action(menu, "Screenshot", self._take_screenshot)
+        if host.MACOS:
+            add_action(menu, "Screenshot", self._take_screenshot)
+        for index, file in enumerate(self.shared):
+            add_action(menu, f"Read {file.name} Whole", partial(self.add_shared, index))
         pop_up(menu, QCursor.pos())
 
     def _take_screenshot(self) -> None:
         # Without data, the person has cancelled it.
         take = lambda png: self.add_image(png) if png else None  # noqa: E731
         self._screenshots.do(mac_desktop.screenshot, take, lambda error: self.noted.emit(str(error)))
+
+    @property
+    def shared(self) -> Sequence[AttachedFile]:
+        """The files of the open chat's project."""
+        chat = self._controller.chat
+        return chat.replies.order.project_files(chat.conversation)
+
+    def add_shared(self, index: int) -> None:
+        """Attach a file of the project, so that it is read whole, unless the message has it."""
+        self._begin_to_add()
+        file = self.shared[index]
+        if file not in [each.file for each in self._files.files]:
+            with self._controller.storage.reading():
+                self._files.restore_files([(file, self._controller.replies.file_text(file))])
+        self.done.emit()
 
     def choose_files(self) -> None:
         """Ask for files to attach."""

@@ -339,8 +339,11 @@ class ChipRow(QWidget):
         for chip in self.chips:
             chip.show()
 
-    def arrange_chips(self, width: int, *, right: bool = False) -> int:
-        """Arrange the chips within a width, from the left or at the right; return the height they take."""
+    def arrange_chips(self, width: int, align: float = 0) -> int:
+        """Arrange the chips within a width; return the height they take.
+
+        Lines that do not fill it stand at the left, for 0.5 in the middle, for 1 at the right.
+        """
         lines: list[list[tuple[Chip, QSize]]] = []
         left = 0
         for chip in self.chips:
@@ -353,7 +356,7 @@ class ChipRow(QWidget):
             left += size.width() + TIGHT
         top = 0
         for line in lines:
-            left = width - sum(size.width() + TIGHT for _, size in line) + TIGHT if right else 0
+            left = round(align * (width - sum(size.width() + TIGHT for _, size in line) + TIGHT))
             bottom = top + max(size.height() for _, size in line)
             for chip, size in line:
                 chip.setGeometry(QRect(QPoint(left, bottom - size.height()), size))
@@ -395,7 +398,7 @@ class SentFiles(ChipRow):
 
     def arrange(self, width: int) -> int:
         """Arrange the chips within a width; return the height they take with the gap below."""
-        height = self.arrange_chips(width, right=True)
+        height = self.arrange_chips(width, align=1)
         self.setGeometry(0, 0, width, height)
         return height + SMALL if self.chips else 0
 

@@ -15,13 +15,13 @@ from PySide6.QtCore import QSignalBlocker, Slot
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLayout, QLineEdit, QListWidget, QPlainTextEdit, QSpinBox, QWidget
 
-from rdchat.chat.notes import Note
 from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import ModelInfo
 from rdchat.server.server_settings import host_names
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.server_control import ServerControl
+from rdchat.ui.settings.note_list import NoteList
 from rdchat.ui.style import (
     LARGE,
     MEDIUM,
@@ -34,16 +34,13 @@ from rdchat.ui.style import (
     ThemedLabel,
     add_row,
     ask,
-    ask_to_save_content,
     choice_box,
     column,
-    edit_text,
     form_layout,
     push_button,
     row,
     small_text,
     text_field,
-    visible_text,
 )
 
 _TEXT = resources.files("rdchat.ui").joinpath("resources/agents.toml").read_text(encoding="utf-8")
@@ -86,7 +83,6 @@ _LOADS = "If a request names another model on this computer, that model is loade
 _NOTES = "Facts for all chats of a project. “Remember that …” in a question proposes one. Larger models propose some."
 _EVERYWHERE = "Notes that you keep there go to all chats."
 _NOTES_LIMIT = "If the notes have more, the oldest are left out."
-_NOTE_GONE = "Its text is overwritten, and the caches of chats on disk are cleared. This cannot be undone."
 
 
 class AgentSetup(QWidget):
@@ -355,59 +351,16 @@ class NotesPage(SettingsPage):
 
     def __init__(self, theme: Theme, controller: ChatController) -> None:
         super().__init__(theme, controller.settings.change_values)
-        self._notes = controller.notes
-        self._read = controller.replies.notes
-        self._listed: list[Note] = []
         self.add_note(_NOTES)
         self.add_check_box("Notes", "Also in chats outside of projects", "notes_everywhere", _EVERYWHERE)
         self.add_number("At most", "notes_tokens", (1, 99_999), _NOTES_LIMIT, suffix=" tokens")
         self.search = SearchField(theme, "Search", "Search notes")
-        self.search.textChanged.connect(self.show_notes)
         self.add_line(self.search)
-        self.list = self.add_list("Kept", "Kept notes")
-        self.list.setWordWrap(True)
-        write = push_button("Export…", "Write these notes to a file", self._ask_where)
-        self.buttons = push_button("Edit…", act=self._edit), push_button("Delete…", act=self._ask_to_delete), write
-        self.add_line(*self.buttons, None)
-        self._notes.changed.connect(self.show_notes)
+        self.notes = NoteList(theme, controller)
+        self.search.textChanged.connect(self.notes.search)
+        self.list = self.notes.list
+        self.add_line(self.notes, name="Kept")
 
     def show_settings(self, settings: Settings) -> None:
         super().show_settings(settings)
-        self.show_notes()
-
-    def show_notes(self) -> None:
-        """Show the notes with all words of the search."""
-        words = self.search.text().casefold().split()
-        notes = [each for each in self._read() if all(word in entry_text(each).casefold() for word in words)]
-        matches = notes[::-1]
-        if matches != self._listed:
-            self._listed = matches
-            self.list.clear()
-            self.list.addItems([visible_text(entry_text(each)) for each in matches])
-            self.list.setCurrentRow(0)
-        for button in self.buttons:
-            button.setEnabled(bool(matches))
-
-    @property
-    def _note(self) -> Note:
-        """The chosen note; the buttons are enabled only if one is listed."""
-        return self._listed[self.list.currentRow()]
-
-    def _edit(self) -> None:
-        change = partial(self._notes.change, self._note)
-        edit_text(self.window(), self._theme, "Edit Note", self._note.text, change)
-
-    def _ask_to_delete(self) -> None:
-        note = self._note
-        # `change` without a text deletes the note.
-        title = f"Delete “{visible_text(note.text)}”?"
-        ask(self, title, _NOTE_GONE, "Delete", lambda: self._notes.change(note), removes=True)
-
-    def _ask_where(self) -> None:
-        content = "\n\n".join(map(entry_text, self._listed))
-        ask_to_save_content(self, "Export Notes", "notes.txt", ("Text (*.txt)",), lambda: content)
-
-
-def entry_text(note: Note) -> str:
-    """Return a note, and in a second line where it counts and comes from."""
-    return f"{note.marked}\nFor {note.scope}, kept {note.date} from {note.chat}"
+        self.notes.show_notes()

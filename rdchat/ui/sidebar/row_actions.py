@@ -10,8 +10,9 @@ from functools import partial
 
 from PySide6.QtWidgets import QMenu, QWidget
 
-from rdchat.chat.conversation import Conversation, Folder
+from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
+from rdchat.chat.projects import Folder
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.chat_order import Location, named
 from rdchat.ui.style import add_action, ask
@@ -41,7 +42,7 @@ class RowActions:
         order: The folders.
         activity: Returns what goes on in a chat, by its id.
         export: Asks how to export a chat.
-        edit_project: Opens the settings of a folder's project.
+        edit_project: Opens the settings of a folder's project, or without a folder those of a new one.
     """
 
     def __init__(self, chats: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
@@ -51,7 +52,7 @@ class RowActions:
         self._parent = parent
         self.activity = chats.activity
         self.export: Callable[[Conversation], object] = lambda _chat: None
-        self.edit_project: Callable[[Folder], object] = lambda _folder: None
+        self.edit_project: Callable[..., object] = lambda _folder=None: None
 
     def chat_actions(self, chat: Conversation) -> dict[str, Action]:
         """Return the actions on a chat by name; `{}` in a text stands for the noun, which context menus omit."""
@@ -168,6 +169,7 @@ class RowActions:
             self._fill_for_folder(menu, thing)
         elif not self.in_trash:
             add_action(menu, "New Folder", self.make_folder)
+            add_action(menu, "New Project…", self.edit_project)
         return menu
 
     def _fill_for_chat(self, menu: QMenu, chat: Conversation) -> None:

@@ -86,7 +86,6 @@ from rdchat.ui.style.layouts import (
     choice_box,
     column,
     discard,
-    edit_text,
     fill_box,
     form_layout,
     in_reading_order,

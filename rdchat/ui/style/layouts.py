@@ -506,11 +506,3 @@ class FormSheet(Sheet):
         self.status.show_text(text, color)
         self.buttons[-1].setEnabled(color == "danger")
         self.fit()
-
-
-def edit_text(window: QWidget, theme: Theme, title: str, text: str, then: Callable[[str], object]) -> None:
-    """Open a sheet with a text; `then` gets the new one."""
-    field = text_field(3, "", title)
-    field.setPlainText(text)
-    answers = ("Cancel", nothing), ("Save", lambda: then(field.toPlainText()))
-    Sheet(window, theme, title, "", answers, parts=(field,)).open()

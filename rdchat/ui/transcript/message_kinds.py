@@ -291,7 +291,7 @@ def early_end(message: Message) -> tuple[str, Remedy]:
         case MessageStatus.COMPLETE, FinishReason.LENGTH:
             return "Stopped at the token limit for a reply.", remedy
         case MessageStatus.COMPLETE, FinishReason.CONTEXT_FULL:
-            text = "The model's context is full. Leave out or summarise older messages, or start a new chat."
+            text = "The model's context is full. The chat has to be shortened before it goes on."
             return text, Remedy.NOTHING
     return "", Remedy.NOTHING
 
@@ -314,6 +314,7 @@ class ReplyMessage(MessageWidget):
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, MarkdownParser(), area)
         self.body.setAccessibleName("Reply")
+        self.passages = ElidedLabel(area.theme, "", "muted", -1)
         # What an empty reply waits for.
         self._waiting = ""
         # Whether the text shown last ends in an open thought.
@@ -323,12 +324,14 @@ class ReplyMessage(MessageWidget):
         self._status_line = QWidget()
         row(self._status, self._remedy_button, None, within=self._status_line, margins=(EDGE, TIGHT, EDGE, 0))
         body = row(self.body, margins=(EDGE, 0, EDGE, 0))
-        self._column = column(body, self._status_line, self.actions_row, within=self, spacing=0)
+        passages = row(self.passages, margins=(EDGE, 0, EDGE, TIGHT))
+        self._column = column(passages, body, self._status_line, self.actions_row, within=self, spacing=0)
         self.show_message(message)
 
     def show_message(self, message: Message) -> None:
         # First, as what follows reads it.
         self.message = message
+        self.passages.show_text(", ".join(message.made_with.passages if message.made_with else ()))
         final = not self.is_busy
         parts = message.parts
         # `open`: the text ends inside a thought. Once the reply has ended, that thought was cut off.
@@ -384,7 +387,7 @@ class ReplyMessage(MessageWidget):
     def _make_thought(self) -> FoldedText:
         thought = FoldedText(self.area.theme, "the model's thoughts", self)
         self._add_folded(thought)
-        self._column.insertWidget(0, thought)
+        self._column.insertWidget(1, thought)
         return thought
 
     def _submit(self, text: str) -> None:

@@ -12,7 +12,8 @@ from PySide6.QtGui import QFontMetricsF, QKeyEvent, QKeySequence, QPaintEvent, Q
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.conversation import Message
+from rdchat.chat.summaries import ContextCut
 from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.ui.style import (
     MEDIUM,
@@ -379,8 +380,8 @@ class MessageArea(QScrollArea):
     """A scroll area of messages: what its messages share, and the signals that they emit.
 
     The first number of a signal is a message's id. `alternative_requested` has the number of steps, `quote_requested`
-    Markdown, `file_requested` an `AttachedFile`, `edited` the text of a message's editor, which is empty once it is
-    closed, and `caret_moved` a rectangle in the column.
+    and `note_requested` have Markdown, `file_requested` an `AttachedFile`, `edited` the text of a message's editor,
+    which is empty once it is closed, and `caret_moved` a rectangle in the column.
 
     Attributes:
         has_actions: Whether messages can be changed and regenerated; otherwise they can only be copied and quoted.
@@ -395,6 +396,7 @@ class MessageArea(QScrollArea):
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
     quote_requested = Signal(str)
+    note_requested = Signal(Message, str)
     compare_requested = Signal(int)
     delete_requested = Signal(int)
     branch_requested = Signal(int)

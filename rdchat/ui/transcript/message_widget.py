@@ -11,8 +11,12 @@ from PySide6.QtCore import QEvent, QPoint, QRect, QSignalBlocker, SignalInstance
 from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 
-from rdchat.chat.conversation import ContextCut, Message, MessageStatus
+from rdchat.chat.conversation import (
+    Message,
+    MessageStatus,
+)
 from rdchat.chat.storage import WordMatcher
+from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import Role
 from rdchat.services.background_work import BackgroundWork
 from rdchat.ui.files.chips import SentFiles
@@ -287,8 +291,10 @@ class MessageWidget(QWidget):
             forms = menu.addMenu("Copy Selection As")
             for form in CopyForm:
                 forms.addAction(form.value, partial(self._copy_selection, form))
-            quote = lambda: self.area.quote_requested.emit(as_markdown(self.body.selected_blocks()))  # noqa: E731
-            menu.addAction("Quote Selection", quote)
+            text = as_markdown(self.body.selected_blocks())
+            menu.addAction("Quote Selection", lambda: self.area.quote_requested.emit(text))
+            if self.area.has_actions:
+                menu.addAction("Add to Notes…", lambda: self.area.note_requested.emit(self.message, text))
         menu.addSeparator()
         self.fill_menu(menu)
         pop_up(menu, event.globalPos())

@@ -15,13 +15,17 @@ from PySide6.QtCore import QObject, Qt, Signal, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
 from rdchat import __version__, host
-from rdchat.chat.conversation import Conversation, Folder, Notice
+from rdchat.chat.conversation import (
+    Conversation,
+    Notice,
+)
+from rdchat.chat.projects import Folder
 from rdchat.chat.settings import MAX_TEXT_SIZE, MIN_TEXT_SIZE
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import Mode, Role
 from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest, request_of_start
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.chat_list.chat_order import Location
+from rdchat.services.chat_list.chat_order import Location, named
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
@@ -141,12 +145,26 @@ class Commands(QObject):
 
     # Chats
 
-    def new_chat(self) -> None:
-        """Begin a chat, and list the chats; in the quick window, begin another exchange there."""
+    def in_project(self) -> bool:
+        """Return whether the open chat is a project's."""
+        return self._chats.chat.project_folder is not None
+
+    def new_chat_text(self) -> str:
+        """Return the text of the action that begins a chat, with the project that it is in."""
+        folder = self._chats.chat.project_folder
+        return f"New Chat in {named(folder.name)}" if folder else "New Chat"
+
+    def new_chat(self, *, outside: bool = False) -> None:
+        """Begin a chat, and list the chats; in the quick window, begin another exchange there.
+
+        Within a project it stays there, unless it shall be outside.
+        """
         if self.parts.windows.quick_in_front:
             self.controller.quick.forget_exchange()
             return
-        self._chats.chat.start_new()
+        chat = self._chats.chat
+        stays = self.in_project() and not outside
+        chat.start_new(chat.conversation.folder_id if stays else None)
         if self._chats.location is not Location.CHATS:
             self.parts.sidebar.show_location(Location.CHATS)
         self.parts.conversation.composer.setFocus()
@@ -295,8 +313,8 @@ class Commands(QObject):
         sheet.submitted.connect(lambda *options: controller.regenerate(reply, *options))
         sheet.open()
 
-    def edit_project(self, folder: Folder) -> None:
-        """Open the settings of a folder's project."""
+    def edit_project(self, folder: Folder | None = None) -> None:
+        """Open the settings of a folder's project, or of a new one."""
         model = self.parts.model
         model.look_for_models()
         sheet = ProjectSheet(folder, self.controller, model.choices, self._theme, self._window)

@@ -12,6 +12,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QRadioButton, QWidget
 
+from rdchat.chat.conversation import Conversation
 from rdchat.chat.transfer.backups import BackupFacts, Restored
 from rdchat.chat.transfer.chat_import import ExportReport, ImportReport
 from rdchat.chat.transfer.exporting import file_name
@@ -51,7 +52,10 @@ from rdchat.work import CancelledError
 _WAIT_MS = 400
 # Programs whose chats can be imported, and what to choose.
 _SOURCES = (
-    ("ChatGPT, Claude, DeepSeek", "conversations.json, or the zip file it comes in"),
+    (
+        "ChatGPT, Claude, DeepSeek",
+        "conversations.json, or the zip file it comes in; Claude's projects and memories, too",
+    ),
     ("Open WebUI", "The JSON file that its export of all chats writes"),
     ("LibreChat", "The JSON file that its export of a chat writes"),
     ("LM Studio", "The folder .lmstudio/conversations in your home folder, or files from it"),
@@ -123,14 +127,22 @@ class ProgressSheet(Sheet):
         act()
 
 
-def export_sheet(window: QWidget, theme: Theme, title: str | None, go_on: Callable[[str, bool], object]) -> Sheet:
+def export_sheet(
+    window: QWidget,
+    theme: Theme,
+    title: str | None,
+    go_on: Callable[[str, bool, bool], object],
+    *,
+    in_project: bool = False,
+) -> Sheet:
     """Ask for the format of an export.
 
     Args:
         window: The sheet stands in front of it.
         theme: The appearance to follow.
         title: The chat's title; None for all chats.
-        go_on: Takes the kind (`json`, `markdown` or `folder`), and whether to include details.
+        go_on: Takes the kind (`json`, `markdown` or `folder`), and whether to include details, and a project's files.
+        in_project: Whether the chat is in a project.
     """
     folder = "Markdown: a folder with one file per chat"
     markdown = QRadioButton(folder if title is None else "Markdown: for reading")
@@ -139,25 +151,28 @@ def export_sheet(window: QWidget, theme: Theme, title: str | None, go_on: Callab
     markdown.setChecked(True)
     markdown.toggled.connect(details.setEnabled)
 
+    shares = QCheckBox("Include the project's files and notes: otherwise, files are only named")
+
     def choose() -> None:
         kind = "json" if json.isChecked() else "folder" if title is None else "markdown"
-        go_on(kind, details.isChecked() and kind != "json")
+        go_on(kind, details.isChecked() and kind != "json", shares.isChecked())
 
     heading = "Export All Chats" if title is None else f"Export “{cut(title, _LONGEST_TITLE)}”"
-    parts = (SMALL, markdown, row(MEDIUM + SMALL, details, spacing=0), json)
+    parts = (SMALL, markdown, row(MEDIUM + SMALL, details, spacing=0), json, *((SMALL, shares) if in_project else ()))
     return Sheet(window, theme, heading, "", [("Cancel", nothing), ("Export…", choose)], parts=parts)
 
 
 def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Action) -> Sheet:
     """Report an import, and offer to undo it."""
-    lines = [f"{each.title}\n{each.reason}" for each in report.not_taken]
+    lines = [each.gain for each in report.folders]
+    lines += [f"{each.title}\n{each.reason}" for each in report.not_taken]
     lines += [f"{each.title}\nWithout {each.parts}" for each in report.without]
-    field = PromptField(theme, "Not imported", (1, _LIST_LINES))
+    field = PromptField(theme, "Details", (1, _LIST_LINES))
     field.setReadOnly(True)
     field.setPlainText(listed(lines, _MAX_LISTED, "\n\n"))
     title = _import_title(report)
     parts = (SMALL, field) if lines else ()
-    left = ("Undo Import", undo) if report.chats else None
+    left = ("Undo Import", undo) if report.chats or report.folders or report.notes else None
     sheet = Sheet(window, theme, title, import_text(report), [("Done", nothing)], parts=parts, left=left)
     # So that Return presses it: in the list of what was left out, the key would do nothing.
     sheet.buttons[-1].setFocus()
@@ -168,10 +183,11 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
 
 def _import_title(report: ImportReport) -> str:
     """Return the result of an import in a few words."""
-    if report.chats:
-        return f"{counted(len(report.chats), 'chat')} imported"
-    if report.projects:
-        return f"{counted(report.projects, 'project')} imported"
+    # Without a chat, only projects make folders.
+    counts = {"chat": len(report.chats), "project": len(report.folders), "note": len(report.notes)}
+    for name, number in counts.items():
+        if number:
+            return f"{counted(number, name)} imported"
     return "Nothing was imported" if not report.already_here else "Nothing new to import"
 
 
@@ -182,7 +198,7 @@ def import_text(report: ImportReport) -> str:
     already = f"{counted(report.already_here, 'chat')} {'was' if report.already_here == 1 else 'were'} already here."
     sentences = (
         (report.chats, f"{counted(report.messages, 'message')} from {sources}."),
-        (report.projects, f"{counted(report.projects, 'project')} with instructions or files."),
+        (report.notes, f"{counted(len(report.notes), 'note')}, not used until you keep them in Settings > Notes."),
         (report.already_here, already),
         (report.not_taken, f"{counted(len(report.not_taken), 'item')} could not be imported."),
         (report.without, "Some parts were left out."),
@@ -220,8 +236,8 @@ class ImportExport(QObject):
         self._theme = theme
         actions = window.actions_
         actions.export_chat.triggered.connect(self._ask_export)
-        window.sidebar.row_actions.export = lambda chat: self._show_export(chat.title, [chat.id])
-        actions.export_all.triggered.connect(lambda: self._show_export(None, None))
+        window.sidebar.row_actions.export = self._show_export
+        actions.export_all.triggered.connect(lambda: self._show_export(None))
         actions.import_chats.triggered.connect(self._ask_import)
         actions.back_up.triggered.connect(self._ask_backup)
         actions.restore.triggered.connect(self._ask_restore)
@@ -232,21 +248,26 @@ class ImportExport(QObject):
 
     def _ask_export(self) -> None:
         if (chat := self._controller.chat.stored_conversation) is not None:
-            self._show_export(chat.title, [chat.id])
+            self._show_export(chat)
         elif self._controller.chat.temporary:
             self._controller.notice_raised.emit(NOT_KEPT)
 
-    def _show_export(self, title: str | None, chats: list[int] | None) -> None:
-        def choose(kind: str, details: bool) -> None:
+    def _show_export(self, chat: Conversation | None) -> None:
+        """Ask how to export a chat, or all."""
+        title = chat.title if chat else None
+        chats = [chat.id] if chat else None
+        in_project = chat is not None and self._controller.replies.order.project_folder(chat) is not None
+
+        def choose(kind: str, details: bool, shares: bool) -> None:
             ending, filters = _EXPORTS[kind]
             name = f"rdchat chats {_today()}{ending}" if title is None else file_name(title, ending)
-            ask_to_save(self._window, "Export", name, filters, partial(write, kind, details), accept="Export")
+            ask_to_save(self._window, "Export", name, filters, partial(write, kind, details, shares), accept="Export")
 
-        def write(kind: str, details: bool, path: str) -> None:
-            start = partial(self._transfers.export, chats, Path(path), kind, details=details)
+        def write(kind: str, details: bool, shares: bool, path: str) -> None:
+            start = partial(self._transfers.export, chats, Path(path), kind, details=details, shares=shares)
             self._begin("Exporting", start, self._report_export)
 
-        export_sheet(self._window, self._theme, title, choose).open()
+        export_sheet(self._window, self._theme, title, choose, in_project=in_project).open()
 
     def _ask_import(self) -> None:
         """List the programs whose chats can be imported, and ask for files or a folder."""
@@ -346,9 +367,8 @@ class ImportExport(QObject):
         report_sheet(self._window, self._theme, report, partial(self._undo_import, report)).open()
 
     def _undo_import(self, report: ImportReport) -> None:
-        text = f"{counted(len(report.chats), 'chat')} removed."
         start = partial(self._transfers.undo_import, report)
-        self._begin("Undoing the import", start, lambda _done: self._show("The import was undone", text))
+        self._begin("Undoing the import", start, lambda _done: self._show("The import was undone", ""))
 
     def _report_backup(self, facts: BackupFacts) -> None:
         path = Path(facts.path)

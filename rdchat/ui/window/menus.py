@@ -247,10 +247,18 @@ def _file(do: Commands) -> list[Command | None]:
     is_stored = lambda: chat.id is not None  # noqa: E731
     tip = "New temporary chat: rdchat stores nothing of it"
     return [
-        Command("new_chat", "New Chat", do.new_chat, _Standard.New, in_front=True),
+        Command("new_chat", "New Chat", do.new_chat, _Standard.New, label=do.new_chat_text, in_front=True),
+        Command(
+            "new_outside",
+            "New Chat Outside the Folder",
+            partial(do.new_chat, outside=True),
+            when=do.in_project,
+            in_front=True,
+        ),
         Command("new_temporary", "New Temporary Chat", do.new_temporary, "Ctrl+Alt+N", tip=tip, in_front=True),
         Command("keep_chat", "Keep This Chat", chat.keep_temporary, when=can_keep, in_front=True),
         Command("new_folder", "New Folder", do.new_folder, "Ctrl+Shift+N", in_front=True),
+        Command("new_project", "New Project…", do.edit_project, in_front=True),
         Command("attach", "Attach Files…", do.parts.conversation.files.choose_files, "Ctrl+Shift+U", in_front=True),
         None,
         Command("open_folder", "Open Model Folder…", do.choose_model, _Standard.Open),

@@ -144,6 +144,15 @@ def test_lists_have_the_numbers_that_word_shows(body: str, lines: list[str], not
     assert said == note
 
 
+def test_each_of_the_nine_headings_of_word_is_a_heading() -> None:
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="H{depth}"><w:name w:val="heading {depth}"/></w:style>'
+        for depth in range(1, 10)
+    )
+    text, _ = read("".join(paragraph("Title", f"H{depth}") for depth in range(1, 10)), styles=part("styles", styles))
+    assert text.split("\n\n") == [f"{'#' * min(depth, 6)} Title" for depth in range(1, 10)]
+
+
 def test_words_of_charts_and_names_of_inner_files() -> None:
     chart = (
         b"<c:chartSpace xmlns:c='c' xmlns:a='a'><a:p><a:r><a:t>Revenue</a:t></a:r></a:p><c:v>42</c:v></c:chartSpace>"

@@ -317,3 +317,36 @@ def test_numbers_in_a_cell_of_a_table_stay() -> None:
     more = {"word/numbering.xml": f"<w:numbering {W}>{numbering}{List().xml(1, 0)}</w:numbering>".encode()}
     text, _ = docx_text(docx(f"<w:tbl><w:tr><w:tc>{item * 2}</w:tc></w:tr></w:tbl>", more=more), "a.docx")
     assert text.splitlines()[0] == "| § I. word § II. word |"
+
+
+@pytest.mark.parametrize("name", ["del", "moveFrom"])
+def test_an_item_whose_end_is_deleted_or_moved_is_not_counted(name: str) -> None:
+    """A redlined contract: Word numbers the clauses as if the changes were accepted."""
+
+    def item(run: str, end: str = "") -> str:
+        return f'<w:p><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr><w:rPr>{end}</w:rPr></w:pPr>{run}</w:p>'
+
+    def word(text: str) -> str:
+        return item(f"<w:r><w:t>{text}</w:t></w:r>")
+
+    kind = "delText" if name == "del" else "t"
+    gone = item(f'<w:{name} w:id="7"><w:r><w:{kind}>gone</w:{kind}></w:r></w:{name}>', f'<w:{name} w:id="8"/>')
+    struck = "~~gone~~" if name == "del" else ""
+    numbering = f'<w:abstractNum w:abstractNumId="0">{Level("decimal", "%1.").xml(0)}</w:abstractNum>'
+    more = {"word/numbering.xml": f"<w:numbering {W}>{numbering}{List().xml(1, 0)}</w:numbering>".encode()}
+    text, _ = docx_text(docx(word("one") + gone * 2 + word("two") + word("three"), more=more), "a.docx")
+    assert text == f"1. one\n2. {struck * 2}two\n3. three"
+
+
+@pytest.mark.parametrize(("switch", "label"), [("", ""), (' w:val="true"', ""), (' w:val="0"', "1. ")])
+def test_a_hidden_label_is_not_shown_and_is_counted(switch: str, label: str) -> None:
+    hidden = Level("decimal", "%1.").xml(0).replace("</w:lvl>", f"<w:rPr><w:vanish{switch}/></w:rPr></w:lvl>")
+    numbering = f'<w:abstractNum w:abstractNumId="0">{hidden}{Level("decimal", "%1.%2").xml(1)}</w:abstractNum>'
+    items = "".join(
+        f'<w:p><w:pPr><w:numPr><w:ilvl w:val="{depth}"/><w:numId w:val="1"/></w:numPr></w:pPr>'
+        f"<w:r><w:t>word</w:t></w:r></w:p>"
+        for depth in (0, 1)
+    )
+    more = {"word/numbering.xml": f"<w:numbering {W}>{numbering}{List().xml(1, 0)}</w:numbering>".encode()}
+    text, note = docx_text(docx(items, more=more), "a.docx")
+    assert ([line.strip() for line in text.splitlines()], note) == ([f"{label}word", "1.1 word"], "")

@@ -3,10 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, MadeWith, MessageStatus
+from rdchat.chat.conversation import (
+    MadeWith,
+    MessageStatus,
+)
 from rdchat.chat.reply_tokens import first_questions
 from rdchat.chat.storage import SearchQuery, SearchReader, erasing_messages
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role, SamplingParams
 from tests.chat.conftest import OpenStore

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, MessageStatus
+from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage import SearchQuery, SearchReader, WordMatcher, index_messages, rebuild_search
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import Role
 from tests.grids import share
 from tests.stores import finish_message, written_by_hand

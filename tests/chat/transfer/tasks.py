@@ -26,11 +26,17 @@ def import_into(store: ConversationStore, paths: Sequence[Path]) -> ImportReport
 
 
 def export(
-    database: Path, path: Path, kind: str = "json", chats: Sequence[int] | None = None, *, details: bool = True
+    database: Path,
+    path: Path,
+    kind: str = "json",
+    chats: Sequence[int] | None = None,
+    *,
+    details: bool = True,
+    shares: bool = True,
 ) -> dict[str, Any]:
     return export_chats(
         Job(), str(database), str(path), kind=kind, chats=None if chats is None else list(chats), details=details,
-        settings={}, sampling={},
+        shares=shares, settings={}, sampling={},
     )  # fmt: skip
 
 

@@ -58,5 +58,6 @@ def test_a_killed_import_leaves_nothing(database: Path, start_process: StartProc
             for folder in store.organiser.folders():
                 store.organiser.delete_folder(folder.id)
                 store.organiser.erase_folder(folder.id)
-            store.delete_conversations(shown, lambda _done: None).result()
+            for each in shown:
+                store.delete_conversation(each)
             store.organiser.schedule_erase(shown)

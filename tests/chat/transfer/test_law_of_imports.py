@@ -46,6 +46,7 @@ OF_ONE_FORMAT = {
         "chat_messages.0.text": "a copy of its blocks", "chat_messages.1.text": "a copy of its blocks",
         "chat_messages.2.text": "a copy of its blocks", "chat_messages.3.text": "a copy of its blocks",
         "chat_messages.4.text": "a copy of its blocks",
+        "chat_messages.4.content.1.name": "a kind: the document of this tool's call is in the chat",
     },
     "DeepSeek": {"mapping.1.message.model": "the model that was asked, not the one that wrote"},
     "Open WebUI": {

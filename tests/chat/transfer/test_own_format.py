@@ -9,11 +9,18 @@ from unicodedata import normalize
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, OwnOptions, Thinking
+from rdchat.chat.conversation import (
+    Drafting,
+    MadeWith,
+    MessageStatus,
+    OwnOptions,
+    Thinking,
+)
 from rdchat.chat.reply_trace import encode
 from rdchat.chat.settings import OptionOrder, Settings
 from rdchat.chat.storage import FullChat, read_chat, reading
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.chat.transfer import source_files, transfer_process
 from rdchat.errors import StorageError
 from rdchat.inference.api import (

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import NEW_CHAT, Folder, Message, Project
+from rdchat.chat.conversation import (
+    NEW_CHAT,
+    Message,
+)
+from rdchat.chat.notes import Note
+from rdchat.chat.projects import (
+    Folder,
+    Project,
+)
 from rdchat.chat.storage import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.rdchat_json import plain_chat, read
@@ -94,13 +102,13 @@ def test_an_export_has_each_project_once_and_an_import_brings_it(
     report = import_files(path)
     assert report.is_complete
     assert len(report.chats) == 4
-    assert report.projects == 3
+    assert len(report.folders) == 4
     assert report.messages == 4
     check_projects(store)
     again = import_files(path)
     assert again.already_here == 4
     assert again.is_complete
-    assert not again.projects
+    assert not again.folders
     check_projects(store)
 
 
@@ -123,22 +131,49 @@ def test_a_database_is_imported_with_its_projects(
     check_projects(store)
 
 
-def test_an_import_leaves_another_project_of_that_name_as_it_is_and_says_so(
+def test_an_export_of_a_chat_names_the_files_of_its_project_unless_it_is_to_have_them(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ) -> None:
     fill(store)
-    path = tmp_path / "chats.json"
-    tasks.export(store.path, path)
-    for chat in store.conversations():
-        store.delete_conversation(chat.id)
-    store.organiser.set_project(shared(store)["Work"].id, Project("Mine."), [])
+    store.organiser.keep_note(Note("I use tabs", shared(store)["Work"].id, None))
+    (chat,) = (chat.id for chat in store.conversations() if chat.title == "One")
+    path = tmp_path / "one.json"
+    tasks.export(store.path, path, chats=[chat], shares=False)
+    (project,) = (entry for entry in json.loads(path.read_text())["chats"] if "project" in entry)
+    assert project["system_prompt"] == "Rhyme."
+    assert project["messages"][0]["files"] == [{"name": "a.txt", "kind": "text"}, {"name": "b.png", "kind": "image"}]
+    assert "notes" not in project
+    assert "Alpha" not in path.read_text()
+    assert not import_files(path).folders, "the chat is here already"
+    store.delete_conversation(chat)
     report = import_files(path)
-    assert [each.title for each in report.not_taken] == ["Project “Work”"]
-    assert shared(store)["Work"].project == Project("Mine.")
-    assert shared(store)["Work"].files == ()
+    assert [each.gain for each in report.folders] == [
+        "“Work 2”: 1 imported chat with instructions. Your own “Work” stays as it is."
+    ]
+    assert [(each.title, each.parts) for each in report.without] == [("Work", "2 file contents")]
+    whole = tmp_path / "whole.json"
+    tasks.export(store.path, whole, chats=list(report.chats))
+    assert "Alpha" not in whole.read_text(), "the new project has no files"
 
 
-def test_markdown_names_the_files_of_the_project_and_has_their_texts_with_details(
+def test_a_project_moves_with_its_notes(store: ConversationStore, import_files: ImportFiles, tmp_path: Path) -> None:
+    fill(store)
+    store.organiser.keep_note(Note("I use tabs", shared(store)["Work"].id, None))
+    (chat,) = (chat.id for chat in store.conversations() if chat.title == "One")
+    path = tmp_path / "one.json"
+    tasks.export(store.path, path, chats=[chat])
+    empty(store)
+    report = import_files(path)
+    assert report.is_complete
+    (work,) = store.organiser.folders()
+    assert [file.name for file in work.files] == ["a.txt", "b.png"]
+    assert [store.file_text(file) for file in work.files] == [text for _, text in FILES]
+    assert [(note.text, note.folder_id, note.kept) for note in store.organiser.notes()] == [
+        ("I use tabs", work.id, False)
+    ]
+
+
+def test_markdown_names_the_files_of_the_project_and_has_their_texts_where_they_are_wanted(
     store: ConversationStore, tmp_path: Path
 ) -> None:
     fill(store)
@@ -146,9 +181,12 @@ def test_markdown_names_the_files_of_the_project_and_has_their_texts_with_detail
     path = tmp_path / "one.md"
     tasks.export(store.path, path, "markdown", [chat], details=False)
     assert "## Files of the project\n\n*File: a.txt*\n\n*File: b.png*\n\n## You" in path.read_text()
-    tasks.export(store.path, path, "markdown", [chat], details=True)
+    tasks.export(store.path, path, "markdown", [chat], details=True, shares=False)
     text = path.read_text()
     assert "## System prompt\n\nRhyme." in text
+    assert "## Files of the project\n\n*File: a.txt*\n\n*File: b.png*\n\n## You" in text
+    tasks.export(store.path, path, "markdown", [chat], details=True)
+    text = path.read_text()
     assert "<summary>File: a.txt</summary>" in text
     assert "Alpha" in text
 
@@ -192,3 +230,9 @@ def test_a_project_is_read_as_it_was_written(names: list[str], instructions: str
     assert again.conversation.system_prompt == instructions
     assert again.messages[0].files == messages[0].files
     assert again.texts == chat.texts
+
+
+def test_notes_of_what_is_no_project_are_counted(import_json: ImportJson) -> None:
+    chat = {"title": "Hi", "messages": [{"role": "user", "text": "Words"}], "notes": [{"text": "I use tabs"}]}
+    report = import_json("chats.json", ours(chat))
+    assert "1 note" in report.without[0].parts

@@ -100,6 +100,27 @@ def test_messages_with_the_same_name_are_two():
     assert shown(chat) == ["one", "two"]
 
 
+@pytest.mark.parametrize(
+    ("call", "text", "parts"),
+    [
+        ({"command": "create", "id": "ode", "title": "An ode", "type": "text/markdown", "content": "# Ode"},
+         "**An ode**\n\n# Ode", {}),
+        ({"command": "rewrite", "type": "application/vnd.ant.code", "language": "python", "content": "print(1)\n"},
+         "**Document**\n\n````python\nprint(1)\n\n````", {}),
+        ({"title": "A page", "type": "text/html", "language": None, "content": "<p>"},
+         "**A page**\n\n````html\n<p>\n````", {}),
+        ({"title": "A note", "content": "Hi", "md_citations": [{"title": "A page"}]},
+         "**A note**\n\nHi", {"“title” text": 1}),
+        ({"title": 7, "type": ["x"], "language": {}, "content": "Hi"}, "**Document**\n\nHi", {}),
+        ({"command": "update", "old_str": "Hi", "new_str": "Ho"}, "", {"tool call": 1}),
+    ],
+)  # fmt: skip
+def test_documents_of_claude_are_kept_and_changes_of_a_part_counted(call: object, text: str, parts: dict[str, int]):
+    blocks = [{"type": "tool_use", "name": "artifacts", "input": call}, text_part("Done.")]
+    chat = claude(claude_message("1", CLAUDE_ROOT, "assistant", content=blocks))
+    assert (shown(chat), counted(chat)) == ([f"{text}\n\nDone.".lstrip()], parts)
+
+
 def test_claude_names_the_message_that_is_shown():
     messages = [
         claude_message("1", CLAUDE_ROOT, "human", "one"),

@@ -100,6 +100,8 @@ class CallingTokenizer(CharacterTokenizer):
     """Its calls of one tool are `:text.`, in a form that rdchat does not know."""
 
     has_tool_calling = True
+    tool_call_start = ":"
+    tool_call_end = "."
 
     @staticmethod
     def tool_parser(text: str, tools: list[dict[str, object]]) -> dict[str, object]:

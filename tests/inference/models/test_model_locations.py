@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as some
 
 from rdchat.hub.cache_layout import hub_cache, snapshot_of
-from rdchat.inference.models.model_locations import find_card, listed_name, model_cards, other_revisions
+from rdchat.inference.api import ranked_address, remote_address
+from rdchat.inference.models.model_locations import find_card, is_known, listed_name, model_cards, other_revisions
 from tests.inference.library.conftest import COMMIT, into_hub_cache
 
 
@@ -41,27 +42,37 @@ _REFERENCES = some.dictionaries(some.sampled_from(["main", "v1", "v2"]), some.sa
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(some.sets(some.sampled_from(COMMITS)), _REFERENCES)
+@given(some.dictionaries(some.sampled_from(COMMITS), some.booleans()), _REFERENCES)
 def test_each_snapshot_is_found_once_whatever_names_it(
-    home: Path, snapshots: set[str], references: dict[str, str]
+    home: Path, snapshots: dict[str, bool], references: dict[str, str]
 ) -> None:
-    """Law: weights on the disk are found. Those that were fetched by their commit have no reference `main`."""
+    """Law: weights on the disk are found by the model's name, but for those that another name has.
+
+    Those that were fetched by their commit have no reference `main`. Other tools move it to a commit of which they
+    fetched nothing, or only the configuration (raullenchai/Rapid-MLX#2616, unslothai/unsloth#7375).
+    """
     repository = home / ".cache/huggingface/hub/models--some--small"
     shutil.rmtree(repository, ignore_errors=True)
-    for commit in snapshots:
+    for commit, has_weights in snapshots.items():
         (repository / "snapshots" / commit).mkdir(parents=True)
         (repository / "snapshots" / commit / "config.json").write_text("{}")
+        if has_weights:
+            (repository / "snapshots" / commit / "model.safetensors").touch()
     (repository / "refs").mkdir(parents=True)
     for revision, commit in references.items():
         (repository / "refs" / revision).write_text(commit)
     cards = [*model_cards(), *other_revisions()]
     assert sorted(card.path.name for card in cards) == sorted(snapshots)
     assert all(find_card(listed_name(card)) == card for card in cards)
-    unnamed = snapshots.difference(references.values())
+    unnamed = snapshots.keys() - references.values()
     main = references.get("main", "")
+    weights = any(snapshots[commit] for commit in unnamed)
     found = snapshot_of("some/small")
-    assert (found is not None) is (main in snapshots or (main not in COMMITS and bool(unnamed)))
-    assert found is None or found.name == main or found.name in unnamed
+    assert (found is not None) is (main in snapshots or weights or (main not in COMMITS and bool(unnamed)))
+    if found is not None:
+        assert found.name in {main, *unnamed}
+        assert snapshots[found.name] is (weights or snapshots.get(main, False))
+        assert found.name == main or not snapshots.get(main)
 
 
 def test_of_several_snapshots_without_a_name_the_newest_counts(home: Path) -> None:
@@ -97,3 +108,15 @@ def test_the_hubs_cache_is_where_its_own_library_has_it(monkeypatch: pytest.Monk
             for name, value in environment.items():
                 changed.setenv(name, value)
             assert str(hub_cache()) == run.communicate()[0].strip()
+
+
+def test_what_is_listed_is_known_and_any_other_name_is_not(small_model: Path, home: Path) -> None:
+    """The names of others, as imports bring them, too."""
+    into_hub_cache(small_model, home / ".cache/huggingface/hub", "some-org/small")
+    (card,) = model_cards()
+    here = [card.model, str(card.path), str(small_model), ranked_address(("a", "b"), card.model)]
+    here += [ranked_address(("a", "b"), None), remote_address("studio", "any")]
+    assert all(is_known(name, ["studio"]) for name in here)
+    gone = ["", "gone", "some-org/gone", "/models/gone", "~nobody/gone", "a\0b", "x" * 5000, "../" * 3000, "remote:/x"]
+    gone += [remote_address("other", "any"), ranked_address(("a",), "gone")]
+    assert not any(is_known(name, ["studio"]) for name in gone)

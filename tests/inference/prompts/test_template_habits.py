@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings, strategies as some
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from rdchat.inference.api import ChatMessage, Role, ThinkingChoice
+from rdchat.inference.api import ChatMessage, Opening, Role, ThinkingChoice, openings
 from rdchat.inference.prompts.model_prompts import ModelPrompts
-from rdchat.inference.prompts.template_fitting import CALL_MARKERS, CHANNEL_MARKERS
+from rdchat.inference.prompts.template_fitting import CALL_MARKERS, CHANNEL_MARKERS, THOUGHT_FIELDS
 from rdchat.inference.prompts.tokenizer_process import tool_of
 from tests.grids import share
 from tests.inference.calls.test_calls import FORMS
@@ -105,6 +106,47 @@ def test_tools_are_never_left_out_by_a_template_that_only_names_them(
     prompts = templated(place + CHAT.replace("CALLS", _call("mistral", "one piece", 1)) + OPEN)
     ids = prompts.encode([user("Hi")], None, 8192, tools=json.dumps([TOOL]))
     assert '"name": "look"' in tokenizer.decode(ids)
+
+
+# Without those behind the header of a message, which the prompt ends with.
+THOUGHTS = {each.marker: each for each in openings() if not each.marker.startswith("<|start|>")}
+
+
+@pytest.mark.parametrize("opening", THOUGHTS.values(), ids=THOUGHTS)
+@settings(max_examples=3)
+@given(some.sampled_from(sorted(WRITINGS)), some.sampled_from(["", "\n", "\n\n"]), some.sampled_from(THOUGHT_FIELDS))
+@example("split", "\n", "thinking")
+def test_a_continued_reply_has_its_thought_as_the_template_writes_it(
+    templated: Templated, tokenizer: Any, opening: Opening, written: str, blank: str, field: str
+) -> None:
+    """Law: what stands before the continued answer is what the template writes there.
+
+    Gemma 4 got the marks of Solar Open, and Apertus those of Qwen, which its vocabulary has too
+    (ml-explore/mlx-lm#1663); gpt-oss lost the thought.
+    """
+    before = _written(written, f"{opening.marker}{blank}", 3)
+    between = _written(written, f"{blank}{opening.close}{blank}", 2)
+    thought = f"{{% if m.{field} %}}{before}{{{{ m.{field} }}}}{between}{{% endif %}}"
+    names = "{# <think> </think> <|think|> [THINK] #}"
+    prompts = templated(names + CHAT.replace("{{ m.content }}CALLS", f"{thought}{{{{ m.content }}}}") + OPEN)
+    begun = replace(assistant("The answer"), thought="plan it")
+    expected = f"{opening.marker}{blank}plan it{blank}{opening.close}{blank}The answer"
+    assert tokenizer.decode(prompts.encode([user("Hi")], begun, 8192)) == (
+        f"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n{expected}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [("", ""), ("{# <|inner_prefix|> #}", "<|inner_prefix|>\nplan it\n<|inner_suffix|>\n\n"),
+     ("{# <|channel>thought <|think|> #}", "<|channel>thought\nplan it\n<channel|>\n\n")],
+)  # fmt: skip
+def test_a_template_that_writes_no_thoughts_may_name_their_marks(
+    templated: Templated, tokenizer: Any, source: str, expected: str
+) -> None:
+    prompts = templated(source + CHAT.replace("CALLS", "") + OPEN)
+    ids = prompts.encode([user("Hi")], replace(assistant("The answer"), thought="plan it"), 8192)
+    assert tokenizer.decode(ids).endswith(f"<|im_start|>assistant\n{expected}The answer")
 
 
 # How templates choose what they write behind the opening of a reply: SWITCH is a variable's name.

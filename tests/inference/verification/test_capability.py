@@ -15,7 +15,7 @@ from mlx_lm.models.cache import KVCache as StockKVCache, RotatingKVCache, make_p
 from rdchat.inference.api import DraftKind
 from rdchat.inference.verification import capability as capability_check, tree_recurrences
 from rdchat.inference.verification.capability import check_capability
-from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
 from rdchat.inference.verification.state_round import TreePaths, _Recursion
 from tests.grids import share
 from tests.inference.families import CHAINS, HYBRIDS, TREES, VOCABULARY, network_of
@@ -59,12 +59,16 @@ def test_hooks_change_nothing_outside_a_round(name: str, options: dict[str, Any]
     assert hooks.hidden.shape == (1, 5, VOCABULARY if name == "gemma3n" else 64)
 
 
+@pytest.mark.parametrize("reads", [HiddenReads(), HiddenReads((0, 1), trunk=False)], ids=["the trunk", "layers"])
 @pytest.mark.usefixtures("one_input")
-def test_logits_that_a_trunk_returns_are_no_hidden_states() -> None:
+def test_logits_that_a_trunk_returns_are_no_hidden_states(reads: HiddenReads) -> None:
+    """Whatever a head reads that was loaded before."""
     network = network_of(*TREES["gemma3n"])
     hooks = ModelHooks(network)
+    hooks.record_states(reads)
     assert check_capability(network, hooks, VOCABULARY).kind is DraftKind.TREE
     assert hooks.hidden is None
+    assert not hooks.gives_states
 
 
 @pytest.mark.parametrize(

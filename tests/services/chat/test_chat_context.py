@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, MessageStatus
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.summaries import SUMMARY_NOTE, ContextCut
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api import ChatMessage, FinishReason, Role, SamplingParams, ThinkingChoice
 from rdchat.services.chat import cut_plan
 from rdchat.services.chat.chat_context import TOO_LONG, ContextMeter, ContextUse, Doing, SummaryProgress
-from rdchat.services.chat.cut_plan import pieces_of, summary_request
+from rdchat.services.chat.summary_requests import asked_of_piece, pieces_of
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import MODEL, Reply, ScriptedEngine
 from tests.services.window import Window, collected, pause_midway
@@ -139,7 +140,7 @@ def test_a_summary_stands_for_the_oldest_turns(window: Window, engine: ScriptedE
     assert cut.context_cut is not None
     assert replace(cut.context_cut, written_at=None) == ContextCut("They said words.", "/models/short")
     assert (told[0].part, told[0].to_read, told[0].written) == (1, 8, 0)
-    assert told[-1] == SummaryProgress(2, 2, 8, 8, 5)
+    assert (told[-1].part, told[-1].written) == (told[-1].parts, 5)
     assert "Person: word" in engine.requests[3].messages[0].content
     window.chat.set_typed("")
     assert len(window.texts) == 6, "what it replaces stays in the chat"
@@ -165,26 +166,38 @@ def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Wi
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    "reply",
     [
-        (Reply(tokens=("They", " said"), finish_reason=FinishReason.LENGTH), "The summary was cut off"),
-        (Reply(tokens=("They", " said"), finish_reason=FinishReason.CONTEXT_FULL), "The summary was cut off"),
-        (Reply(tokens=("Hm,", " wait"), in_thought=True), "The model wrote no summary"),
+        Reply(tokens=("They", " said."), finish_reason=FinishReason.LENGTH),
+        Reply(tokens=("They", " said."), finish_reason=FinishReason.CONTEXT_FULL),
+        Reply(tokens=("Hm,", " wait"), in_thought=True),
     ],
 )
-def test_a_summary_that_is_cut_off_or_a_thought_is_none(
-    window: Window, engine: ScriptedEngine, reply: Reply, said: str
+def test_a_summary_that_is_cut_off_early_or_a_thought_is_none(
+    window: Window, engine: ScriptedEngine, reply: Reply
 ) -> None:
     outgrown(window, engine)
-    engine.replies = [reply]
+    engine.replies = [reply] * 3
     summarise(window)
-    assert (cut_of(window.chat.path), window.seen.notices[-1].title) == (None, said)
+    assert (cut_of(window.chat.path), window.seen.notices[-1].title) == (None, "The model wrote no summary")
+
+
+def test_a_summary_that_does_not_end_is_kept_up_to_its_last_sentence(window: Window, engine: ScriptedEngine) -> None:
+    """A small model goes on until its limit; all that it wrote in minutes was thrown away."""
+    outgrown(window, engine)
+    whole = "They spoke of prices. " * 8
+    engine.replies = [Reply(tokens=(whole, "They spoke of"), finish_reason=FinishReason.LENGTH)] * 3
+    summarise(window)
+    cut = cut_of(window.chat.path)
+    assert cut is not None
+    assert cut.context_cut is not None
+    assert cut.context_cut.summary == whole.strip()
 
 
 @pytest.mark.parametrize(
     ("choices", "markers", "replies", "thinking", "tokens"),
     [
-        ((ThinkingChoice.ON, ThinkingChoice.OFF), {"<think>"}, Reply(), ThinkingChoice.OFF, 100),
+        ((ThinkingChoice.ON, ThinkingChoice.OFF), {"<think>"}, Reply(), ThinkingChoice.OFF, 200),
         ((ThinkingChoice.LOW, ThinkingChoice.HIGH), {}, Reply(), None, 200),
         ((), {"<think>", "</think>"}, Reply(), None, 200),
         ((), {"</answer>"}, Reply(), None, 100),
@@ -234,12 +247,14 @@ def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, eng
     assert window.chat.typed == LONGER.strip()
     assert new.title == f"{old.title} (continued)"
     assert window.store.conversation(new.id).system_prompt == window.chat.conversation.system_prompt
-    assert str(new.system_prompt).endswith("All of it.")
+    assert new.system_prompt == old.system_prompt, "a summary is no instruction"
+    mark = window.store.messages(new.id)[0].context_cut
+    assert mark is not None
+    assert mark.summary == "All of it."
     assert window.chat.values.sampling == SamplingParams()
     assert len(window.store.messages(old.id)) == 6
     window.ask("And now?")
-    assert engine.last_contents[-1] == "And now?"
-    assert engine.last_contents[0].endswith("All of it.")
+    assert engine.last_contents == [f"{SUMMARY_NOTE}\n\nAll of it.\n\nAnd now?"]
 
 
 @pytest.mark.slow
@@ -259,7 +274,7 @@ def test_a_new_chat_takes_the_files_of_the_unanswered_question(
     assert window.chat.typed == "How much?"
     window.wait_until(lambda: all(file.count for file in files.files))
     window.ask("How much?")
-    assert engine.last_contents[-1] == '<file name="prices.csv">\napples,3\n</file>\n\nHow much?'
+    assert engine.last_contents[-1].endswith('All of it.\n\n<file name="prices.csv">\napples,3\n</file>\n\nHow much?')
 
 
 def test_a_text_longer_than_the_context_is_summarised_in_pieces() -> None:
@@ -267,11 +282,11 @@ def test_a_text_longer_than_the_context_is_summarised_in_pieces() -> None:
         return sum(len(message.content.split()) for message in messages)
 
     text = " ".join(f"w{number}" for number in range(1000))
-    asking = count(summary_request("", ""))
+    asking = count(asked_of_piece("", ""))
     pieces = pieces_of(text, count, asking + 300)
     assert "".join(pieces) == text
     assert len(pieces) > 3
-    assert all(count(summary_request(piece, "")) <= asking + 300 for piece in pieces)
+    assert all(count(asked_of_piece(piece, "")) <= asking + 300 for piece in pieces)
     with pytest.raises(PromptTooLongError):
         pieces_of(text, count, asking)
 

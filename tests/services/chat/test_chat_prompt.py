@@ -6,10 +6,16 @@ from itertools import pairwise
 
 from hypothesis import given, settings, strategies as st
 
-from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus
+from rdchat.chat.conversation import (
+    Message,
+    MessagePath,
+    MessageStatus,
+)
+from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import ChatMessage, Role, ToolCall
 from rdchat.services.chat.chat_prompt import ChatPrompt, history, seen
-from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, sources_of, summary_request
+from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner
+from rdchat.services.chat.summary_requests import asked_of_piece, sources_of
 from tests.stores import cut_of
 
 LONG = " word" * 400
@@ -75,7 +81,7 @@ def test_plans_cut_whole_turns_once_and_in_order_until_the_chat_fits(
     """A chat grows by its turns; whenever it is nearly full, it is shortened."""
     shown: list[Message] = []
     summarised: list[str] = []
-    budget = Budget(limit, limit // 4, limit // 2)
+    budget = Budget(limit, limit // 4, spares=True)
     turns = [n for n, each in enumerate(path) if each.role is Role.USER] + [len(path)]
     for begin, end in pairwise(turns):
         shown += path[begin:end]
@@ -91,7 +97,7 @@ def test_plans_cut_whole_turns_once_and_in_order_until_the_chat_fits(
         before = cut_of(shown)
         check_plan(plan, shown[: at + 1], before)
         # A later piece has the summary of those before it, which may have 768 tokens.
-        requests = [count(summary_request(piece, "")) for piece in plan.pieces]
+        requests = [count(asked_of_piece(piece, "")) for piece in plan.pieces]
         assert all(size + min(768, limit // 4) + plan.max_tokens <= limit for size in requests)
         cut = replace(plan.cut, summary=f"Summary {len(summarised)}." if plan.pieces else "")
         shown[at] = replace(shown[at], context_cut=cut)

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 from rdchat import machine
-from rdchat.chat.conversation import ContextCut, Message, MessageStatus
+from rdchat.chat.conversation import (
+    Message,
+    MessageStatus,
+)
 from rdchat.chat.presets import LongChats
+from rdchat.chat.summaries import ContextCut
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import GenerationRequest, ReplyEnd, Role
 from rdchat.services.chat.chat_context import Doing
-from rdchat.services.chat.cut_plan import SUMMARY_WISH
+from rdchat.services.chat.summary_requests import SUMMARY_WISH, text_of
 from rdchat.tools.definitions import ToolResult
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import approve
@@ -30,9 +34,8 @@ def summaries(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> list[s
     generate = engine.generate
 
     def answer(request: GenerationRequest, stopped: object) -> Iterator[object]:
-        content = request.messages[0].content
-        if SUMMARY_WISH in content:
-            asked.append(content)
+        if SUMMARY_WISH in request.messages[-1].content:
+            asked.append(text_of(request.messages))
             engine.replies.insert(0, Reply((f"Summary {len(asked)}.",)))
         return generate(request, stopped)  # type: ignore[arg-type,return-value]
 
@@ -99,7 +102,7 @@ def test_a_chat_is_summarised_after_a_reply_while_nothing_happens(
     assert not window.seen.notices
     assert "Person: 0 word" in summaries[0]
     assert "Person: 1 word" in summaries[0]
-    assert "2 word" not in summaries[0]
+    assert "up to the question that begins “2 word" in summaries[0]
     ask(window, "And now?")
     first, reply, question = engine.last_contents
     assert "Summary 1." in first
@@ -188,16 +191,17 @@ def test_a_chat_whose_summary_fails_by_itself_asks_until_another_model_is_loaded
     window: Window, engine: ScriptedEngine
 ) -> None:
     choose(window, engine)
-    engine.replies = [*[Reply()] * 3, Reply(("<think>", "hm")), Reply(), Reply(), Reply(("It is short.",))]
+    engine.replies = [*[Reply()] * 3, *[Reply(("<think>", "hm"))] * 2, Reply(), Reply(), Reply(("It is short.",))]
     for _ in range(3):
         ask(window, LONG)
-    window.wait_until(lambda: len(engine.requests) == 4)
+    window.wait_until(lambda: len(engine.requests) == 5)
     rest(window)
-    assert (len(engine.requests), window.seen.notices) == (4, [])
+    # Its answer was no summary, so the text was tried as well.
+    assert (len(engine.requests), window.seen.notices) == (5, [])
     ask(window, "Hm?")
     ask(window, LONG)
     rest(window)
-    assert len(engine.requests) == 6, "it would take as long again, for nothing"
+    assert len(engine.requests) == 7, "it would take as long again, for nothing"
     assert window.context.outgrown is not None
     window.load("/models/better")
     cut = wait_for_summary(window)
@@ -343,9 +347,7 @@ def test_files_stay_whole_and_images_are_named(
     ask(window, LONG)
     cut = wait_for_summary(window)
     assert [file.name for file in cut.files] == ["prices.csv"]
-    assert "(csv: prices.csv)" in summaries[0]
-    assert "apples" not in summaries[0]
-    assert "large large" in summaries[0], "too large to stay"
+    assert "large large" in summaries[0]
     ask(window, "And now?")
     assert engine.last_contents[0].startswith('<file name="prices.csv">\napples,3\n</file>\n\nThis is a summary')
     for _ in range(3):
@@ -455,9 +457,10 @@ def test_each_turn_is_summarised_once_and_comes_back(
         ask(window, f"{question} {LONG}")
         rest(window)
     read_of: list[str] = []
-    for number, text in enumerate(summaries, start=1):
-        assert (f"Summary of what came before: Summary {number - 1}." in text) is (number > 1)
-        read_of += [word for word in text.split() if word.startswith("Question-")]
+    for number, summary in enumerate(summaries, start=1):
+        assert (f"Summary {number - 1}." in summary) is (number > 1)
+        text, _, until = summary.rpartition("up to the question that begins “")
+        read_of += [word for word in text.partition(until.split()[0])[0].split() if word.startswith("Question-")]
     replaced = (chat.path.cut_index + 1) // 2
     assert read_of == questions[:replaced]
     ask(window, "Last?")
@@ -505,3 +508,35 @@ def test_only_the_open_chat_is_shortened(window: Window, engine: ScriptedEngine,
     chat.open_chat(first)
     wait_for_cut(window)
     assert len(summaries) == 2
+
+
+@pytest.mark.parametrize("command", ["cut_oldest", "summarise"])
+def test_a_call_that_waits_is_never_cut(
+    window: Window, engine: ScriptedEngine, servers: ScriptedServers, command: str
+) -> None:
+    """Its result had no call in the prompt then, and the model was asked with nothing."""
+    choose(window, engine, LongChats.ASK)
+    window.chat.set_tools(("files",), ())
+    servers.result = ToolResult("result " * 4100)
+    engine.replies = [calling(read(call_id="a")), calling(read("b.txt", "b"))]
+    window.ask("What is in them?")
+    approve(window)
+    window.wait_until(lambda: len(engine.requests) == 2 and bool(window.calls.waiting))
+    window.counted()
+    getattr(window.context, command)()
+    window.wait_until(lambda: window.context.doing is Doing.NOTHING)
+    assert cut_of(window.chat.path) is None
+    assert window.seen.notices[-1].title == "The last message alone is too long for this model"
+
+
+def test_files_of_turns_that_are_left_out_stay(window: Window, engine: ScriptedEngine, tmp_path: Path) -> None:
+    choose(window, engine, LongChats.LEAVE_OUT)
+    (tmp_path / "contract.txt").write_text("The rent is due on Monday.")
+    bring(window, tmp_path / "contract.txt")
+    for number in range(5):
+        ask(window, f"{number} {LONG}")
+    cut = wait_for_cut(window).context_cut
+    assert cut is not None
+    assert [file.name for file in cut.files] == ["contract.txt"]
+    assert "due on Monday" in engine.last_contents[0]
+    assert "0 word" not in engine.last_contents[0]

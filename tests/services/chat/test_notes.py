@@ -1,20 +1,23 @@
 """Notes of chats: what the model gets and proposes, and what the person decides."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, block_of
-from rdchat.chat.conversation import Message, Project
-from rdchat.chat.notes import NOTES_WISH, Note, notes_text
+from rdchat.chat.conversation import Message
+from rdchat.chat.notes import NOTES_WISH, Note, note_digest, notes_text
+from rdchat.chat.projects import Project
 from rdchat.inference.api import ChatMessage, Mode, Role
 from rdchat.services.chat import note_control
-from rdchat.services.chat.chat_prompt import ChatPrompt, ProjectFiles
+from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.chat.project_files import ProjectFiles
 from rdchat.services.engine.engine_request import EngineState, LimitPrefixCaches
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import Window, text_file
+from tests.services.window import Window, restarted, text_file
 
 ANSWER = Reply(("Fine", "."))
 NOTES = Reply(("- I use tabs.\n", "- Ann leads."))
@@ -103,6 +106,128 @@ def test_what_is_asked_to_remember_needs_no_model(window: Window, engine: Script
     window.notes.dismiss(note)
     window.regenerate(window.last.id)
     assert proposed(window) == []
+
+
+@pytest.mark.parametrize("decision", ["dismissed", "kept", "edited"])
+def test_a_decided_proposal_is_not_made_again(
+    window: Window, window_on: Callable[[Path], Window], decision: str
+) -> None:
+    """Neither for its question's other replies and versions, nor after a restart; a new question asks anew."""
+    in_project(window)
+    window.ask("Remember that I use tabs. And hello")
+    (note,) = window.notes.proposed(window.chat.conversation)
+    match decision:
+        case "dismissed":
+            window.notes.dismiss(note)
+        case "kept":
+            window.notes.keep(note, note.text)
+        case "edited":
+            window.notes.keep(note, "I use spaces")
+    window.chat.set_own(keep_cache=False)  # the chat's other options keep what was decided
+    window.continue_reply(window.last.id)
+    window.wait_until_idle()
+    assert proposed(window) == []
+    again = restarted(window, window_on)
+    again.continue_reply(again.last.id)
+    again.wait_until_idle()
+    assert proposed(again) == []
+    again.regenerate(again.last.id)
+    again.edit_message(again.chat.path[0].id, "Remember that I use tabs. And good morning")
+    again.wait_until_idle()
+    assert proposed(again) == []
+    again.ask("Remember that I use tabs!")
+    assert proposed(again) == ["I use tabs"]
+
+
+def test_a_restart_proposes_again_what_was_not_decided(window: Window, window_on: Callable[[Path], Window]) -> None:
+    in_project(window)
+    window.ask("Remember that I use tabs")
+    again = restarted(window, window_on)
+    assert proposed(again) == []
+    again.regenerate(again.last.id)
+    assert proposed(again) == ["I use tabs"]
+
+
+def test_the_model_does_not_propose_what_was_dismissed(quick: Window, engine: ScriptedEngine) -> None:
+    engine.replies = [ANSWER, NOTES, ANSWER, NOTES, ANSWER]
+    in_project(quick)
+    quick.ask("Remember that I use tabs.")
+    quick.notes.dismiss(quick.notes.proposed(quick.chat.conversation)[0])
+    wait_for_requests(quick, engine, 2)
+    assert proposed(quick) == ["Ann leads"]
+    quick.notes.dismiss(quick.notes.proposed(quick.chat.conversation)[0])
+    quick.ask("Hi")
+    wait_for_requests(quick, engine, 4)
+    assert proposed(quick) == []
+
+
+def test_nothing_of_a_dismissed_text_is_on_the_disk_and_its_digest_goes_with_the_chat(
+    quick: Window, engine: ScriptedEngine
+) -> None:
+    engine.replies = [ANSWER, Reply(("- Zebra stripes.",)), ANSWER]
+    in_project(quick)
+    quick.ask("Hi")
+    wait_for_requests(quick, engine, 2)
+    (note,) = quick.notes.proposed(quick.chat.conversation)
+    quick.notes.dismiss(note)
+    (digest,) = quick.stored_chat.own.decided_notes
+    assert note_digest("zebra STRIPES", digest) == digest != note_digest("Zebra stripes")
+    assert quick.stored_chat.own.portable.decided_notes == ()
+    files = [path for path in quick.store.path.parent.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"zebra" in path.read_bytes().lower()]
+    chat = quick.stored_chat.id
+    quick.chats.delete_conversation(chat)
+    quick.store.organiser.schedule_erase([chat])
+    quick.store.organiser.erase().result()
+    assert quick.shut_down()
+    quick.store.close()
+    assert not [path for path in files if path.exists() and digest.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("is_by_model", [False, True])
+def test_a_proposal_goes_with_the_words_that_it_comes_from(
+    quick: Window, engine: ScriptedEngine, is_by_model: bool
+) -> None:
+    engine.replies = [ANSWER, Reply(("- It is Monday",)) if is_by_model else NONE, ANSWER, NONE]
+    in_project(quick)
+    text = "Hi" if is_by_model else "Remember that it is Monday"
+    quick.ask(text)
+    wait_for_requests(quick, engine, 2)
+    assert proposed(quick) == ["it is Monday" if not is_by_model else "It is Monday"]
+    question = quick.chat.path[0]
+    quick.edit_message(question.id, "Remember that it is Tuesday")
+    quick.wait_until_idle()
+    assert proposed(quick) == ["it is Tuesday"]
+    quick.chat.show_alternative(quick.chat.path[0].id, -1)
+    assert [each.casefold() for each in proposed(quick)] == ["it is monday"]
+    keep(quick)
+    quick.chat.show_alternative(question.id, 1)
+    quick.delete_message(quick.chat.path[0].id)
+    assert (proposed(quick), [each.casefold() for each in kept(quick)]) == ([], ["it is monday"])
+    quick.chats.undo()
+    assert proposed(quick) == ["it is Tuesday"]
+
+
+def test_a_corrected_reply_takes_the_models_proposals_along(quick: Window, engine: ScriptedEngine) -> None:
+    engine.replies = [ANSWER, NOTES]
+    in_project(quick)
+    quick.ask("Hi")
+    wait_for_requests(quick, engine, 2)
+    assert len(proposed(quick)) == 2
+    quick.edit_message(quick.last.id, "Nobody leads.")
+    assert proposed(quick) == []
+
+
+def test_a_selected_text_becomes_a_note_of_its_chats_project(window: Window) -> None:
+    in_project(window, text_file("a.txt", "Alpha"))
+    window.ask("Hi")
+    question, reply = window.chat.path
+    for message, source in ((question, ""), (reply, "a file")):
+        note = window.notes.note_from(window.chat.conversation, message, "Ann\nleads")
+        assert note is not None
+        assert (note.source, note.scope, note.text) == (source, "the project “Work”", "Ann\nleads")
+    window.chat.set_own(notes=False)
+    assert window.notes.note_from(window.chat.conversation, question, "Ann leads") is None
 
 
 def test_a_temporary_chat_has_no_notes_and_proposes_none(quick: Window, engine: ScriptedEngine) -> None:
@@ -305,11 +430,12 @@ def test_no_note_of_a_prompt_is_lost_or_doubled(
     ]
     prompt = ChatPrompt(path, system, "typed", files=[file for file, _ in files], notes=fitting)
     text_of = dict(files).__getitem__
-    complete = ProjectFiles(text_of).complete(prompt, "", 10**6, len, lambda: None).with_files(text_of)
+    complete = prompt.with_files(text_of, project=ProjectFiles(text_of).texts(prompt, "", 10**6, len, lambda: None))
     turns = complete.turns()
     blocks = [block_of(file, text) for file, text in files]
     first = f"turn0 {asked[0]}" if asked else "typed"
-    begins = "\n\n".join([*blocks, *([notes_text(fitting)] if fitting else []), first])
+    names = [f"(Files of this project: {', '.join(file.name for file, _ in files)})"] if files else []
+    begins = "\n\n".join([*blocks, *names, *([notes_text(fitting)] if fitting else []), first])
     assert turns[1].content.startswith(begins)
     said = "\n".join(turn.content for turn in turns)
     assert all(said.count(f"- today: {note.text}") == 1 for note in fitting)

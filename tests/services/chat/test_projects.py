@@ -1,18 +1,27 @@
 """A folder's project: what its chats share."""
 
+import re
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
-from rdchat.chat.attachments.attached_file import AttachedFile, block_of, image_file
-from rdchat.chat.conversation import ContextCut, Message, Project
+from rdchat.chat.attachments.attached_file import block_of, image_file
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.presets import Preset
+from rdchat.chat.projects import Project
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api import Role
-from rdchat.services.chat.chat_prompt import ChatPrompt, ProjectFiles
+from rdchat.chat.summaries import ContextCut
+from rdchat.errors import ModelError
+from rdchat.inference.api import ChatMessage, Role
+from rdchat.services.chat.borrowed_model import OtherModel
+from rdchat.services.chat.chat_prompt import ChatPrompt, ProjectTexts
+from rdchat.services.chat.project_files import ProjectFiles
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, text_file
@@ -89,16 +98,67 @@ def test_a_new_chat_of_a_project_is_stored_in_its_folder(window: Window, engine:
     assert window.stored_chat.folder_id == folder.id
 
 
-def test_the_projects_model_is_loaded_for_the_next_question_and_stays(window: Window, engine: ScriptedEngine) -> None:
+def test_the_projects_model_is_loaded_for_the_next_question_and_stays(
+    window: Window, engine: ScriptedEngine, tmp_path: Path
+) -> None:
     window.ask("One")
     before = len(engine.loads)
-    folder = window.make_project(Project(model="big"))
+    folder = window.make_project(Project(model=str(tmp_path)))
     window.chats.order.move(window.stored_chat, folder.id)
     assert len(engine.loads) == before
     window.ask("Two")
-    assert [model for model, _ in engine.loads[before:]] == ["big"]
+    assert [model for model, _ in engine.loads[before:]] == [str(tmp_path)]
     window.ask("Three")
     assert len(engine.loads) == before + 1
+
+
+@pytest.mark.parametrize(
+    "model", ["/models/gone", "someone/gone", "gone", "remote:nobody/gone", "ranks:a,b:/models/gone"]
+)
+def test_a_model_that_is_gone_is_taken_from_no_other_chat(model: str, window: Window, engine: ScriptedEngine) -> None:
+    """One question in the project unloaded the model of all chats, and a chat outside failed with the same path."""
+    window.ask("One")
+    outside = window.stored_chat.id
+    before = list(engine.loads)
+    folder = window.make_project(Project(model=model))
+    window.chat.start_new(folder.id)
+    assert model in window.replies.missing_model(window.chat.conversation)
+    window.ask("Two")
+    for again in (
+        lambda: window.controller.regenerate(window.last.id),
+        lambda: window.edit_message(window.chat.path[0].id, "Three"),
+        lambda: window.continue_reply(window.last.id),
+    ):
+        again()
+        window.wait_until_idle()
+        assert (window.last.status, window.last.text) == (MessageStatus.FAILED, "")
+        assert window.last.error == window.replies.missing_model(window.chat.conversation)
+    window.controller.regenerate(window.last.id, other=OtherModel(None, "tiny", stay=True))
+    window.wait_until(lambda: window.last.text == "Hello, you!")
+    assert [name for name, _ in engine.loads[len(before) :]] == [None], "only the model that the person chose"
+    window.chat.open_chat(outside)
+    assert window.ask("And here?").text == "Hello, you!"
+    assert len(engine.loads) == len(before) + 1
+    window.chats.order.set_project(window.chats.order.folders[0], RHYME)
+    window.chat.start_new(folder.id)
+    assert window.ask("Four").text == "Hello, you!"
+
+
+def test_a_model_that_is_here_and_does_not_load_gives_the_one_before_back(
+    window: Window, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    window.ask("One")
+    outside = window.stored_chat.id
+    engine.load_errors[str(tmp_path)] = ModelError("It is damaged.", "Fetch it again.")
+    window.chat.start_new(window.make_project(Project(model=str(tmp_path))).id)
+    window.send("Two")
+    window.wait_until(lambda: len(engine.loads) == 3)
+    window.wait_until_idle()
+    assert "It is damaged." in window.last.error
+    window.chat.open_chat(outside)
+    assert window.ask("And here?").text == "Hello, you!"
+    assert [name for name, _ in engine.loads] == [None, str(tmp_path), None]
+    assert window.settings.values.model is None
 
 
 def test_a_chat_has_the_projects_tools_until_it_chooses_its_own(window: Window) -> None:
@@ -126,6 +186,7 @@ def test_whole_files_stand_before_the_first_question_of_each_chat(window: Window
     folder = window.make_project(RHYME, *files)
     assert [file for file, _ in files] == [*folder.files]
     expected = '<file name="a.txt">\nAlpha\n</file>\n\n<file name="b.txt">\nBeta\n</file>'
+    expected += "\n\n(Files of this project: a.txt, b.txt)"
     for _ in range(2):
         window.chat.start_new(folder.id)
         window.ask("One")
@@ -137,19 +198,22 @@ def test_whole_files_stand_before_the_first_question_of_each_chat(window: Window
 
 
 def test_a_file_that_does_not_fit_gives_the_passages_of_each_question(window: Window, engine: ScriptedEngine) -> None:
-    paragraphs = [f"Paragraph {number} about {word}. " + "It goes on and on. " * 50 for number, word in
+    paragraphs = [f"Paragraph {number} about {word}. " + "It goes on and on. " * 40 for number, word in
                   enumerate(["bread", "Lisbon", "wine"] + ["nothing"] * 60)]  # fmt: skip
     long = text_file("long.txt", "\n\n".join(paragraphs))
     folder = window.make_project(Project(), text_file("short.txt", "Short"), long)
     window.chat.start_new(folder.id)
     window.ask("What about Lisbon?")
     first = engine.last_request.messages[0].content
-    assert first.startswith('<file name="short.txt">\nShort\n</file>\n\n<file name="long.txt" part="passage')
+    names = "(Files of this project: short.txt, long.txt (in passages))"
+    assert first.startswith(
+        f'<file name="short.txt">\nShort\n</file>\n\n{names}\n\n<file name="long.txt" part="passage'
+    )
     assert "about Lisbon" in first
     assert "about wine" not in first
     window.ask("And wine?")
     messages = engine.last_request.messages
-    assert messages[0].content == first
+    assert messages[0].content.endswith(f"{names}\n\nWhat about Lisbon?"), "those of the last question alone stay"
     assert "about wine" in messages[2].content
 
 
@@ -159,12 +223,12 @@ def test_the_ring_counts_what_the_files_add(window: Window) -> None:
     folder = window.make_project(RHYME, text_file("a.txt", "Alpha beta gamma"), picture)
     window.chat.start_new(folder.id)
     use = window.counted()
-    # <file name="a.txt">, three words, </file>, and the message.
-    assert (use.project, use.tokens, use.images) == (7, 7 + 2, 1)
+    # <file name="a.txt">, three words, </file>, "(Files of this project: a.txt, fox.png)", and the message.
+    assert (use.project, use.tokens, use.images) == (13, 13 + 2, 1)
     window.chat.set_typed("one two")
     use = window.counted("one two")
     # The question is a part of the first message.
-    assert (use.project, use.tokens) == (6, 2 + 7 + 2)
+    assert (use.project, use.tokens) == (12, 2 + 13 + 2)
 
 
 def test_images_of_the_project_stand_before_the_first_question(window: Window, engine: ScriptedEngine) -> None:
@@ -175,7 +239,8 @@ def test_images_of_the_project_stand_before_the_first_question(window: Window, e
     window.ask("Two")
     first, _, second = engine.last_request.messages
     assert [image.digest for image in first.images] == [file.digest for file, _ in pictures]
-    assert first.content == '<file name="a.txt">\nAlpha\n</file>\n\nOne'
+    line = "(Files of this project: 23.png, a.txt, 29.png)"
+    assert first.content == f'<file name="a.txt">\nAlpha\n</file>\n\n{line}\n\nOne'
     assert not any(first.image_positions)
     assert second.images == ()
     (opening,) = engine.last_request.shared
@@ -237,51 +302,137 @@ ROLES = st.lists(st.sampled_from([Role.USER, Role.ASSISTANT]), max_size=6)
     roles=ROLES,
     texts=st.lists(TEXTS, min_size=7, max_size=7),
     whole=st.lists(TEXTS, max_size=3),
-    parts=st.lists(TEXTS.filter(str.strip), max_size=2),
     typed=TEXTS,
     summary=TEXTS,
     system=TEXTS,
 )
 @settings(max_examples=40)
-def test_no_text_of_a_project_is_lost_or_doubled(
-    roles: list[Role],
-    texts: list[str],
-    whole: list[str],
-    parts: list[str],
-    typed: str,
-    summary: str,
-    system: str,
+def test_no_whole_file_of_a_project_is_lost_or_doubled(
+    roles: list[Role], texts: list[str], whole: list[str], typed: str, summary: str, system: str
 ) -> None:
-    """Each whole file stands once, before the chat's first turn; passages stand before each question."""
+    """Each stands once, before the chat's first turn, and a line has the names of all."""
     path = [Message(index + 1, 1, index or None, role, texts[index]) for index, role in enumerate(roles)]
     if path and summary:
         path[0] = replace(path[0], context_cut=ContextCut(summary))
     files = [text_file(f"w{index}", f"whole {index} {text}") for index, text in enumerate(whole)]
     text_of = dict(files).__getitem__
-    long = [text_file(f"p{index}", part)[0] for index, part in enumerate(parts)]
-
-    class Files(ProjectFiles):
-        def _tokens_of(self, file: AttachedFile, *_: object) -> int:
-            return 10**9 if file in long else 0
-
-        def _passages(self, file: AttachedFile, question: str, _number: int) -> str:
-            return f"[{parts[long.index(file)]}|{question}]"
-
-    prompt = ChatPrompt(path, system, typed, files=[*dict(files), *long])
-    complete = Files(text_of).complete(prompt, "", 10**6, len, lambda: None).with_files(text_of)
+    prompt = ChatPrompt(path, system, typed, files=[*dict(files)])
+    complete = prompt.with_files(text_of, project=ProjectFiles(text_of).texts(prompt, "", 10**6, len, lambda: None))
     turns = complete.turns()
     said = "\n\n".join(turn.content for turn in turns if turn.role is not Role.SYSTEM)
     blocks = [block_of(file, text) for file, text in files]
-    assert said.startswith("\n\n".join(blocks))
+    names = [f"(Files of this project: {', '.join(file.name for file, _ in files)})"] if files else []
+    assert said.startswith("\n\n".join([*blocks, *names]))
     assert all(said.count(block) == blocks.count(block) for block in blocks)
     assert not any(block in turn.content for turn in turns if turn.role is Role.SYSTEM for block in blocks)
-    shown = path[1:] if path and summary else path
-    questions = [each.text for each in shown if each.role is Role.USER and each.text.strip()]
-    asked = [*questions, *([typed] if typed.strip() else [])]
-    found = [f"[{part}|{question}]" for question in asked for part in parts]
-    position = 0
-    for each in found:
-        position = said.index(each, position) + len(each)
     assert [turn.role for turn in complete.beginning][-1:] == ([Role.USER] if blocks else [])
     if complete.beginning and not (path and summary.strip()):
         assert turns[0].content.startswith(complete.beginning[0].content)
+
+
+def words_of(messages: Sequence[ChatMessage]) -> int:
+    return sum(len(each.content.split()) for each in messages)
+
+
+def passages_for(texts: Sequence[str], *questions: str, limit: int = 4096, for_all: bool = False) -> ProjectTexts:
+    """Return what files add that are all too long to be whole; the last question is typed."""
+    files = dict(text_file(f"file {number}.txt", text) for number, text in enumerate(texts))
+    path = [Message(number, 1, None, Role.USER, text) for number, text in enumerate(questions[:-1], 1)]
+    prompt = ChatPrompt(path, "", questions[-1], files=[*files])
+    return ProjectFiles(files.__getitem__).texts(prompt, "", limit, words_of, lambda: None, for_all=for_all)
+
+
+SCRIPTS = {
+    "Latin": ("the shop opens at nine and the staff meets every week ", "zebra{}"),
+    "Cyrillic": ("магазин открывается в девять каждую неделю ", "зебра{}"),
+    "Chinese": ("商店每天早晨九点开门 职员每周开会讨论货架 ", "斑馬{}"),
+}
+
+
+@given(
+    script=st.sampled_from(sorted(SCRIPTS)),
+    number=st.integers(1, 20),
+    rules=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+    words=st.integers(0, 400),
+)
+@settings(max_examples=40)
+def test_each_passage_that_alone_has_a_word_of_the_question_is_there(
+    script: str, number: int, rules: int, seed: int, words: int
+) -> None:
+    """For any place of the word, number of files and script; and all passages take an eighth of the context at most."""
+    rng = Random(seed)
+    filler, form = SCRIPTS[script]
+    paragraphs = [[(filler * 40)[:1000]] * (200 // number + 20) for _ in range(number)]
+    names = [form.format("abcdefghi"[rule]) for rule in range(rules)]
+    for rule in names:
+        own = rng.choice(paragraphs)
+        place = rng.randrange(len(own))
+        own[place] = f"{own[place]} {rule}"
+    question = (filler * 100).split()[:words]
+    for rule in names:
+        question.insert(rng.randint(0, len(question)), rule)
+    found = passages_for(["\n\n".join(each) for each in paragraphs], " ".join(question)).passages[None]
+    assert all(rule in found for rule in names)
+    assert words_of((ChatMessage(Role.USER, found),)) <= 4096 // 8
+
+
+def named_in(prompt: str) -> tuple[str, ...]:
+    """Return the passages of a prompt, by the marks around them."""
+    return tuple(f"{name}: {part}" for name, part in re.findall(r'<file name="(.*?)" part="(passage.*?)">', prompt))
+
+
+def test_a_reply_names_the_passages_that_its_question_got(window: Window, engine: ScriptedEngine) -> None:
+    """Those of the prompt that the engine read: after a restart too, for each question and each answer to it."""
+    long = [
+        text_file(f"{name}.txt", "\n\n".join(f"{name}-{'some' * 9}-{number} " * 25 for number in range(60)))
+        for name in "ab"
+    ]
+    folder = window.make_project(Project(), text_file("short.txt", "Short"), *long)
+    outside = window.ask("a 7").made_with
+    assert outside
+    assert outside.passages == ()
+    window.chat.start_new(folder.id)
+    for act in (
+        lambda: window.send("Where is a 7?"),
+        lambda: window.send("And b 30?"),
+        lambda: window.controller.regenerate(window.last.id),
+        lambda: window.edit_message(window.chat.path[-2].id, "b 2"),
+        lambda: window.continue_reply(window.last.id),
+    ):
+        act()
+        window.wait_until_idle()
+        question = next(each for each in reversed(engine.last_request.messages) if each.role is Role.USER)
+        stored = window.store.message(window.last.id).made_with
+        assert stored == window.last.made_with
+        assert stored
+        assert stored.passages == named_in(question.content) != ()
+
+
+def test_many_files_share_an_eighth_and_all_are_named() -> None:
+    texts = ["\n\n".join(f"Lamp {part} costs {number} pounds. " * 24 for part in range(60)) for number in range(20)]
+    found = passages_for(texts, "What does lamp 7 cost?")
+    assert tuple(f"{file.name}: {file.taken}" for file in found.found) == named_in(found.passages[None] or "")
+    assert [file.name for file in found.in_passages] == [f"file {number}.txt" for number in range(20)]
+    assert words_of((ChatMessage(Role.USER, found.passages[None]),)) <= 4096 // 8
+    assert "Lamp 7" in found.passages[None]
+    assert all(f"file {number}.txt (in passages)" in found.opening for number in range(20))
+
+
+def test_a_question_that_matches_nothing_gets_beginnings_and_a_name_is_a_word() -> None:
+    texts = [f"Beginning of {number}.\n\n" + f"{'word ' * 200}\n\n" * 30 for number in range(2)]
+    assert "Beginning of 0" in passages_for(texts, "Fasse zusammen!").passages[None]
+    found = passages_for(texts, "Summarise 1.txt").passages[None]
+    assert "Beginning of 1" in found
+    assert "Beginning of 0" not in found
+
+
+def test_a_second_question_also_looks_for_the_words_of_the_first() -> None:
+    texts = [
+        f"{'word ' * 200}\n\n" * 10 + "The first lamp, the second lamp: red, blue.\n\n" + f"{'word ' * 200}\n\n" * 10
+    ]
+    passages = passages_for(texts, "What colour is the lamp?", "And then?").passages
+    assert [*passages] == [None], "those of the last question alone"
+    assert "red, blue" in passages[None]
+    both = passages_for(texts, "What colour is the lamp?", "And then?", for_all=True).passages
+    assert [*both] == [1, None], "a cache that cannot go back needs them where they were"

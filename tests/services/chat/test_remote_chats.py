@@ -1,9 +1,12 @@
 """Chats that go to a remote server: once the person has agreed, and only then."""
 
+from pathlib import Path
+
 import pytest
 
-from rdchat.chat.conversation import MessageStatus, Project
+from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.notes import Note
+from rdchat.chat.projects import Project
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
@@ -61,14 +64,14 @@ def test_a_chat_with_replies_goes_to_a_server_once_the_person_agrees(
 
 
 def test_a_new_chat_whose_project_has_another_model_is_not_allowed_to_the_loaded_server(
-    window: Window, engine: ScriptedEngine
+    window: Window, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
-    folder = window.make_project(Project(model="/models/here"))
+    folder = window.make_project(Project(model=str(tmp_path)))
     window.load(REMOTE)
     window.chat.start_new(folder.id)
     window.send("Hi")
     window.wait_until(lambda: window.texts[1:] == ["Hello, you!"])
-    assert engine.loads[-1][0] == "/models/here"
+    assert engine.loads[-1][0] == str(tmp_path)
     assert window.chat.conversation.own.sent_to == ()
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import Conversation, Folder
+from rdchat.chat.conversation import Conversation
+from rdchat.chat.projects import Folder
 from rdchat.chat.storage.database import Database
 from rdchat.errors import StorageFullError
 from rdchat.services.chat_list.chat_order import ChatOrder, Location, UndoHistory

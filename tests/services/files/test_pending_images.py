@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.attachments.attached_file import MAX_FILES, MAX_IMAGE_BYTES, image_file
-from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.conversation import Message
+from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall
-from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
-from rdchat.services.chat.cut_plan import Budget, cut_position, text_of_turns
+from rdchat.services.chat.chat_prompt import ChatPrompt, FilledPrompt, ends_with_question
+from rdchat.services.chat.cut_plan import Budget, cut_position
+from rdchat.services.chat.summary_requests import text_of
 from rdchat.tools.definitions import ToolResult
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
@@ -88,7 +90,7 @@ def test_images_of_results_reach_the_model_with_the_result(
 
 
 def image(number: int) -> ChatImage:
-    return ChatImage(Path(str(number)), str(number), 4, 4)
+    return ChatImage(Path(str(number)), str(number), 4, 4, f"{number}.png")
 
 
 def asked(number: int, text: str = "", cut: ContextCut | None = None) -> Message:
@@ -101,7 +103,7 @@ def reply(number: int, text: str = "Yes.", cut: ContextCut | None = None) -> Mes
     return Message(number, 1, number - 1, Role.ASSISTANT, text, context_cut=cut)
 
 
-def prompt(*path: Message) -> ChatPrompt:
+def prompt(*path: Message) -> FilledPrompt:
     return ChatPrompt(path, "").with_files(lambda _file: "", image_of=lambda file, _: image(int(file.name[0])))
 
 
@@ -120,7 +122,7 @@ def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
     path = [asked(1, "One?"), reply(2), asked(3), reply(4), asked(5, "Five?")]
     files = {1: 40, 3: 30, 5: 30}
     path = [replace(each, files=each.files * files.get(each.id, 0)) for each in path]
-    complete = replace(ChatPrompt(path, "", "", (image(7),) * 15)).with_files(
+    complete = ChatPrompt(path, "", typed_images=(image(7),) * 15).with_files(
         lambda _file: "", image_of=lambda file, _: image(int(file.name[0]))
     )
     assert complete.asks
@@ -133,7 +135,7 @@ def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
 
 def test_an_image_alone_is_a_question_and_is_named_in_a_summary() -> None:
     assert ends_with_question([asked(1)])
-    text = text_of_turns([asked(1, "What?"), reply(2)], (), str)
+    text = text_of(prompt(asked(1, "What?"), reply(2)).turns())
     assert text == "Person: (image: 1.png)\nWhat?\n\nAssistant: Yes."
 
 

@@ -217,6 +217,14 @@ def check_noted(folder: Path, told: Told) -> None:
         assert [found] == [*done[-1]]
 
 
+def check_asked(folder: Path, told: Told) -> None:
+    """What was typed, and waited then, is a message, or is in a message field."""
+    found = [row[2] for row in check_messages(folder, told).values()]
+    with closing(open_again(folder)) as store:
+        found += [row[0] for row in store.rows("SELECT text FROM unsent_texts")]
+    assert not [text for (text,) in told.each("asked") if not any(text in each for each in found)]
+
+
 def check_temporary(folder: Path, told: Told) -> None:
     """What a kill leaves of a temporary chat are images in a private folder, which the next start removes.
 
@@ -251,6 +259,7 @@ def check_temporary(folder: Path, told: Told) -> None:
 CHECKS = {
     "temporary": check_temporary,
     "notes": check_noted,
+    "measured": check_asked,
     "tools": check_called,
     "delete": check_deleted,
     "edit": check_edited,

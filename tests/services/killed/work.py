@@ -16,10 +16,11 @@ from random import Random
 from PySide6.QtCore import QCoreApplication, QEventLoop
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.conversation import Message
 from rdchat.chat.presets import LongChats
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import Role
 from rdchat.services.chat import chat_context
 from rdchat.services.chat.chat_context import Doing
@@ -31,6 +32,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.transfers import Transfers
 from rdchat.tools.definitions import ToolResult
 from tests.chat.transfer.tasks import back_up, prepare
+from tests.services.bench_runs import EVENTS, PLAN
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_fakes import ScriptedServers, calling, read
 from tests.stores import cut_of
@@ -337,6 +339,26 @@ class Work:
             control.change(note, text)
             self._tell_done("notes", self._noted())
 
+    def ask_while_measured(self) -> None:
+        """Ask, often in a new chat, while a benchmark runs: the question waits, and is answered then."""
+        chat = self.chat
+        self.engine.bench_events = EVENTS
+        self.engine.gate.shut()
+        self.controller.benchmark.run_plan(PLAN, {})
+        if len(chat.path) >= _LONGEST or self.draw.random() < 0.5:
+            chat.start_new()
+        question = f"Waiting {self.draw.random()}"
+        chat.set_typed(question)
+        chat.unsent.store()
+        self._tell_done("asked", question)
+        chat.set_typed("")
+        self.controller.send(question)
+        for _ in range(self.draw.randrange(30)):
+            self.qt.processEvents()
+        self.engine.gate.open()
+        self.wait(lambda: not chat.unsent.waiting)
+        self._wait_for_reply()
+
     def _noted(self) -> list[str]:
         return [note.text for note in self.controller.replies.notes()]
 
@@ -357,4 +379,5 @@ KINDS: dict[str, Callable[[Work], None]] = {
     "tools": Work.tools,
     "temporary": Work.write_temporary,
     "notes": Work.notes,
+    "measured": Work.ask_while_measured,
 }

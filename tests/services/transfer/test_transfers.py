@@ -19,7 +19,8 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.services.transfers import Transfers
 from rdchat.work import served
 from tests.chat.transfer.huge_chats import HUGE, within, write, write_zip
-from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything, ours
+from tests.chat.transfer.test_own_chats_stay import chat_entry, project_entry
 from tests.garbage_children import KINDS, put_in_place
 from tests.grids import share
 from tests.services.fakes import ScriptedEngine
@@ -90,6 +91,24 @@ def test_imported_chats_are_listed_and_taken_away_again(desk: Transfers, window:
     assert not isinstance(Task(desk.undo_import, report).outcome(window), RdchatError)
     assert window.titles == ["Hi"]
     assert window.stored_chat.title == "Hi"
+
+
+@pytest.mark.slow
+def test_projects_and_notes_of_an_import_are_taken_away_too(desk: Transfers, window: Window, tmp_path: Path):
+    window.ask("Hi")
+    own = window.store.organiser.create_folder("Work")
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps(ours(project_entry(("Work",), "files"), chat_entry(("Work",), "One"))))
+    report = Task(desk.import_files, [path]).outcome(window)
+    assert sorted(window.titles) == ["Hi", "One"]
+    assert [folder.name for folder in window.store.organiser.folders()] == ["Work", "Work 2"]
+    changed = []
+    window.controller.notes.changed.connect(lambda: changed.append(window.store.organiser.notes()))
+    Task(desk.undo_import, report).outcome(window)
+    assert changed == [[]]
+    assert window.store.organiser.folders() == [own]
+    window.store.organiser.erase().result()
+    assert window.store.rows("SELECT title FROM conversations") == [("Hi",)]
 
 
 @pytest.mark.slow

@@ -1,17 +1,20 @@
 """The line at a chat's end that proposes a note."""
 
 import pytest
-from PySide6.QtWidgets import QMessageBox, QPlainTextEdit, QPushButton
+from PySide6.QtCore import QPoint
+from PySide6.QtGui import QContextMenuEvent
+from PySide6.QtWidgets import QMenu, QMessageBox, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Project
+from rdchat.chat.projects import Project
 from rdchat.services.chat import note_control
 from rdchat.ui.conversation.notices import Banner
+from rdchat.ui.settings.note_list import NoteSheet
 from rdchat.ui.style import ConsentPause, Sheet
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on, press_key, shown_child
+from tests.ui.shown_widgets import click_on, entries_of, press_key, shown_child
 
 
 def begin(chat: Chat) -> None:
@@ -64,6 +67,63 @@ def test_a_note_is_edited_before_it_is_kept(window: MainWindow, chat: Chat) -> N
     sheet.buttons[-1].click()
     assert kept(chat) == ["I use spaces"]
     assert banner(window) is None
+
+
+def test_a_long_note_is_offered_whole_with_a_word(window: MainWindow, chat: Chat) -> None:
+    """It cannot be kept before it is shortened, so nothing of it is cut without the person."""
+    begin(chat)
+    text = "we ship blue boxes and " * 60 + "the last rule is the ZEBRA rule"
+    chat.say(f"Remember that {text}.")
+    shown = banner(window)
+    assert shown.accessibleName().startswith("Shorten this note to 1,000 characters for the project “Work”?")
+    assert [each.text() for each in shown.buttons] == ["No", "Edit…"]
+    button(window, "Edit…").click()
+    sheet = shown_child(window, NoteSheet)
+    assert sheet.field.toPlainText() == text
+    assert not sheet.buttons[-1].isEnabled()
+    sheet.field.setPlainText("The last rule is the ZEBRA rule.")
+    sheet.buttons[-1].click()
+    assert (kept(chat), banner(window)) == (["The last rule is the ZEBRA rule."], None)
+
+
+def test_the_line_goes_with_the_words_that_it_comes_from(window: MainWindow, chat: Chat) -> None:
+    begin(chat)
+    chat.say("Remember that it is Monday")
+    chat.controller.edit_message(chat.open.path[0].id, "Remember that it is Tuesday")
+    assert banner(window) is None
+    chat.wait_for_reply()
+    assert banner(window).accessibleName().endswith("it is Tuesday")
+    chat.controller.delete_message(chat.open.path[0].id)
+    chat.controller.delete_message(chat.open.path[0].id)
+    assert banner(window) is None
+
+
+def test_a_selected_text_is_added_to_the_notes(window: MainWindow, chat: Chat) -> None:
+    begin(chat)
+    chat.say("Hi")
+    transcript = window.conversation.transcript
+    widget = transcript.widgets[chat.open.path[-1].id]
+    chat.qtbot.waitUntil(lambda: widget.body.toPlainText() == "Hello, you!")
+    widget.body.selectAll()
+    widget.body.contextMenuEvent(QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(2, 2), QPoint(2, 2)))
+    (menu,) = [each for each in widget.findChildren(QMenu) if each.isVisible()]
+    entries_of(menu)["Add to Notes…"].trigger()
+    menu.close()
+    sheet = shown_child(window, NoteSheet)
+    assert sheet.title.text() == "Note for the project “Work”"
+    assert not sheet.scope.isVisible()
+    sheet.buttons[-1].click()
+    (note,) = chat.controller.replies.notes()
+    assert (note.text, note.chat_id, note.source) == ("Hello, you!", chat.open.id, "")
+
+
+def test_a_chat_without_notes_says_so(window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    chat.say("Hi")
+    with chat.qtbot.waitSignal(chat.controller.notice_raised) as raised:
+        window.conversation.transcript.note_requested.emit(chat.open.path[-1], "Hello")
+    assert raised.args[0].title == "This chat has no notes"
+    assert window.findChild(NoteSheet) is None
 
 
 def test_the_line_belongs_to_its_chat(window: MainWindow, chat: Chat) -> None:

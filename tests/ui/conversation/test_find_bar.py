@@ -3,8 +3,8 @@
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import ContextCut
 from rdchat.chat.storage import SearchQuery
+from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import Role
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.transcript.message_parts import CutMark

@@ -3,8 +3,8 @@
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import ContextCut
 from rdchat.chat.presets import LongChats
+from rdchat.chat.summaries import ContextCut
 from rdchat.services.chat import chat_context
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.window.main_window import MainWindow

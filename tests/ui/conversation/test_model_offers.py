@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.notes import Note
+from rdchat.chat.projects import Project
 from rdchat.inference.api import (
     NO_VISION,
     ChatMessage,
@@ -28,13 +31,78 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.services import fakes
 from tests.services.fakes import MODEL
 from tests.services.models.macs import MAC_16, mac
+from tests.services.window import text_file
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, entries_of, focus_on, press_key
 
 SEEING = ModelCard("maker/Seeing-2B", "/models/seeing", "LM Studio", Path("/models/seeing"), sees=True)
 OTHER = replace(SEEING, name="maker/Other-4B", model="/models/other")
 BLIND = replace(SEEING, name="maker/Blind-1B", model="/models/blind", sees=False)
 DAMAGED = replace(SEEING, name="maker/Damaged", model="/models/damaged", problem="A file is missing.")
+
+
+def test_the_page_of_a_project_has_its_name_and_its_files(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    """It once asked for the capital of Japan, and offered a download."""
+    chat.start()
+    view = window.conversation
+    page = view.welcome
+    assert page.files.isHidden()
+    order = chat.chats.order
+    long = text_file("long.txt", "word " * 2000)
+    for name, files in (("Work", [text_file("short.txt", "Short"), long]), ("<b>Home", [long])):
+        order.set_project(order.create_folder(name), Project("Rhyme."), files)
+    home, work = order.folders
+    chat.store.organiser.keep_note(Note("Ann leads", work.id, None))
+    chips = lambda: [chip.accessibleName() for chip in page.files.row.chips]  # noqa: E731
+    chat.open.start_new(work.id)
+    assert page.title.text() == "Work"
+    assert view.project.text.text() == "Project Work: instructions, 2 files, 1 note"
+    assert not page.buttons[0].isVisible()
+    qtbot.waitUntil(lambda: chips() == ["short.txt, Whole file", "long.txt, In passages"])
+    chat.open.start_new(home.id)
+    assert page.title.text() == "<b>Home"
+    qtbot.waitUntil(lambda: chips() == ["long.txt, In passages"])
+    chat.open.start_new()
+    assert page.title.text() == "What would you like to know?"
+    assert page.files.isHidden()
+    assert page.buttons[0].isVisible()
+
+
+def test_a_file_of_a_project_is_read_whole_when_asked(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    """From its chip, and in a chat with messages from the button for files; as often as it is asked, once."""
+    chat.start()
+    order = chat.chats.order
+    text = "word " * 1200
+    folder = order.create_folder("Work")
+    order.set_project(folder, Project(), [text_file("short.txt", "Short"), text_file("long.txt", text)])
+    chat.open.start_new(folder.id)
+    view = window.conversation
+    for _ in range(2):
+        chip = view.welcome.files.row.chips[1]
+        focus_on(chip)
+        press_key(chip, "Space")
+    assert window.focusWidget() is view.composer.field
+    qtbot.waitUntil(lambda: "1,2" in view.composer.files.row.chips[0].accessibleName())
+    chat.say("Summarise it")
+    assert text in chat.engine.last_contents[-1]
+    view.composer.attach.click()
+    menu = QApplication.activePopupWidget()
+    entries_of(menu)["Read short.txt Whole"].trigger()
+    menu.close()
+    assert [file.name for file in chat.open.files.files] == ["short.txt"]
+
+
+def test_a_project_without_its_model_says_so_above_its_chats(window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    order = chat.chats.order
+    folder = order.create_folder("Work")
+    order.set_project(folder, Project(model="/models/gone"))
+    chat.open.start_new(folder.id)
+    line = window.conversation.project
+    assert "/models/gone" in line.text.text()
+    assert not line.settings.isHidden()
+    order.set_project(folder, Project("Rhyme."))
+    assert line.text.text() == "Project Work: instructions"
 
 
 @pytest.fixture

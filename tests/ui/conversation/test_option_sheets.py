@@ -7,17 +7,24 @@ from PySide6.QtCore import QMimeData
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Folder, MadeWith, Project
+from rdchat.chat.conversation import MadeWith
 from rdchat.chat.listing import FolderRow
+from rdchat.chat.notes import Note
 from rdchat.chat.presets import Preset
+from rdchat.chat.projects import (
+    Folder,
+    Project,
+)
 from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
+from rdchat.ui.settings.note_list import NoteSheet
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
+from tests.services.window import text_file
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import click_on, drag_over, drop, files_data, press_key, shown_child, type_number
 
@@ -60,6 +67,25 @@ def test_what_is_saved_is_the_folders_and_can_be_undone(
     assert folder_of(chat).project == Project("Rhyme.", "short", "/models/big", ("web",))
     chat.chats.undo()
     assert folder_of(chat).project == Project()
+
+
+def test_a_projects_notes_stand_in_its_sheet_and_change_at_once(
+    qtbot: QtBot, window: MainWindow, chat: Chat, sheet: ProjectSheet
+) -> None:
+    other = chat.store.organiser.create_folder("Other")
+    for folder in (other.id, None):
+        chat.store.organiser.keep_note(Note("Not here", folder, None))
+    press_key(sheet.notes.add, "Space")
+    added = shown_child(sheet, NoteSheet)
+    assert added.scope.currentText() == "Work"
+    qtbot.keyClicks(added.field, "Ann leads.")
+    added.buttons[-1].click()
+    entries = [sheet.notes.list.item(index).text().splitlines()[0] for index in range(sheet.notes.list.count())]
+    assert entries == ["Ann leads."]
+    sheet.reject()
+    assert [note.text for note in chat.controller.replies.notes() if note.folder_id == folder_of(chat).id] == [
+        "Ann leads."
+    ]
 
 
 def test_a_model_and_a_tool_that_are_not_here_stay(theme: Theme, window: MainWindow, chat: Chat) -> None:
@@ -115,6 +141,59 @@ def test_a_moved_chat_says_so_until_its_next_question_and_while_it_holds(window:
     move()
     chat.say("Two")
     assert banner() is None
+
+
+def test_the_line_of_a_moved_chat_stays_when_settings_change(window: MainWindow, chat: Chat) -> None:
+    """rdchat changes them itself, two seconds after a chat was opened, and once that closed the line."""
+    chat.start()
+    chat.say("One")
+    order = chat.chats.order
+    order.set_project(folder_of(chat), Project("Rhyme."))
+    order.move(chat.open.stored_conversation, folder_of(chat).id)
+    chat.settings.change_values(last_chat=chat.open.id)
+    chat.settings.change_values(text_size=20)
+    chat.open.set_options(system_prompt="Hello")
+    banner = lambda: window.conversation.banners.banner("project")  # noqa: E731
+    assert "shares: instructions." in banner().accessibleName()
+    order.set_project(folder_of(chat), Project("Rhyme.", tools=("web",)))
+    assert "shares: instructions, tools." in banner().accessibleName()
+    order.set_project(folder_of(chat), Project())
+    assert banner() is None
+
+
+def test_a_new_project_begins_with_a_chat_in_it(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    window.actions_.new_project.trigger()
+    cancelled = shown_child(window, ProjectSheet)
+    press_key(cancelled, "Esc")
+    assert chat.chats.order.folders == ()
+    menu = window.sidebar.row_actions.menu_for(None)
+    {each.text(): each for each in menu.actions()}["New Project…"].trigger()
+    sheet = shown_child(window, ProjectSheet)
+    sheet.name.setFocus()
+    qtbot.keyClicks(sheet.name, "Shop")
+    press_key(sheet.name, "Tab")
+    qtbot.keyClicks(sheet.instructions, "Rhyme.")
+    click_on(sheet.buttons[-1])
+    (folder,) = chat.chats.order.folders
+    assert (folder.name, folder.project) == ("Shop", Project("Rhyme."))
+    assert chat.open.project_folder == folder
+    assert window.focusWidget() is window.conversation.composer.field
+    chat.chats.undo()
+    chat.chats.undo()
+    assert chat.chats.order.folders == ()
+
+
+def test_the_sheet_says_from_which_share_on_files_leave_too_little(
+    qtbot: QtBot, chat: Chat, sheet: ProjectSheet
+) -> None:
+    """The fake model counts words, and has a context of 2,048 tokens."""
+    notes = {600: "They take 603 ", 700: "are shortened often", 1100: "Too long to be read whole"}
+    for words, note in notes.items():
+        sheet.files.remove_files()
+        sheet.files.restore_files([text_file("a.txt", "word " * words)])
+        qtbot.waitUntil(lambda note=note: note in sheet.note.text())
+        assert ("shortened often" in sheet.note.text()) == (words == 700)
 
 
 def test_a_folders_menu_opens_its_settings_and_begins_a_chat_in_it(window: MainWindow, chat: Chat) -> None:
@@ -181,7 +260,8 @@ def test_tab_goes_through_the_sheet_from_top_to_bottom(qtbot: QtBot, sheet: Proj
         focused = sheet.focusWidget()
         names.append(focused.accessibleName() or str(focused.property("text")))
         press_key(focused, "Tab")
-    options = ["Instructions of the project", "Preset of the project", "Model of the project", "web"]
+    fields = ["Instructions of the project", "Preset of the project", "Model of the project", "web"]
+    options = [*fields, "Kept notes", "Add…"]
     *chips, remove, cancel, save = names[len(options) :]
     assert names[: len(options)] == options
     assert chips[0] == "Add Files…"

@@ -7,19 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.notes import Note
+from rdchat.chat.notes import LONGEST_NOTE, Note
+from rdchat.chat.projects import Project
+from rdchat.errors import StorageError
 from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts
+from rdchat.ui.settings.note_list import NoteSheet
 from rdchat.ui.settings.settings_pages import AGENTS, NotesPage, ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style import Sheet, Theme
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import answer_question, choose_files, click_on
+from tests.ui.shown_widgets import answer_question, choose_files, click_on, press_key, shown_child
 
 
 @pytest.fixture
@@ -192,7 +196,7 @@ def shown(page: NotesPage) -> list[str]:
 def test_the_page_lists_and_searches_notes(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
     day = chat.controller.replies.notes()[0].date
     assert shown(notes) == [
-        f"I live in Lisbon\nFor all chats, kept {day} from a deleted chat",
+        f"I live in Lisbon\nFor all chats, kept {day}",
         f"Ann leads (perhaps from a file)\nFor the project “Work”, kept {day} from the chat “Soup”",
         f"I use tabs\nFor the project “Work”, kept {day} from the chat “Soup”",
     ]
@@ -200,11 +204,11 @@ def test_the_page_lists_and_searches_notes(qtbot: QtBot, notes: NotesPage, chat:
     assert [text.splitlines()[0] for text in shown(notes)] == ["I use tabs"]
     notes.search.setText("nothing")
     assert shown(notes) == []
-    assert not any(button.isEnabled() for button in notes.buttons)
+    assert not any(button.isEnabled() for button in notes.notes.buttons)
 
 
 def test_a_note_is_edited_and_deleted(notes: NotesPage, chat: Chat) -> None:
-    edit, delete, _ = notes.buttons
+    edit, delete, _ = notes.notes.buttons
     notes.list.setCurrentRow(1)
     edit.click()
     sheet = notes.findChild(Sheet)
@@ -214,16 +218,86 @@ def test_a_note_is_edited_and_deleted(notes: NotesPage, chat: Chat) -> None:
     field.setPlainText("Bo\nleads.")
     sheet.buttons[-1].click()
     texts = lambda: [note.text for note in chat.controller.replies.notes()]  # noqa: E731
-    assert texts() == ["I use tabs", "Bo leads", "I live in Lisbon"]
+    assert texts() == ["I use tabs", "Bo\nleads.", "I live in Lisbon"]
     notes.list.setCurrentRow(2)
     delete.click()
     assert answer_question(notes, "Delete").startswith("Delete “I use tabs”?")
-    assert texts() == ["Bo leads", "I live in Lisbon"]
+    assert texts() == ["Bo\nleads.", "I live in Lisbon"]
     assert len(shown(notes)) == 2
 
 
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("Café", "Cafe\u0301 Zoe\u0308 is our meeting place"),
+        ("zoë", "Cafe\u0301 Zoe\u0308 is our meeting place"),
+        ("한국", "\u1112\u1161\u11ab\u1100\u116e\u11a8 office closes at six"),
+        ("final rep", "ﬁnal report is due in May"),
+        ("test", "Ｔｅｓｔ server is alpha"),  # noqa: RUF001  another form of the letters
+        ("ZURICH", "my flat is in Zürich"),
+    ],
+)
+def test_a_search_finds_a_note_as_it_finds_a_chat(notes: NotesPage, chat: Chat, query: str, text: str) -> None:
+    chat.store.organiser.keep_note(Note(text, None, None))
+    notes.search.setText(query)
+    assert [each.splitlines()[0] for each in shown(notes)] == [text]
+
+
+def test_a_note_is_added_for_a_project_or_for_all_chats(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
+    """With keys alone. Nothing can be added where it would count nowhere."""
+    assert not notes.notes.add.isEnabled()
+    chat.settings.change_values(notes_everywhere=True)
+    (folder,) = chat.store.organiser.folders()
+    chat.store.organiser.set_project(folder.id, Project("Be brief."))
+    notes.show_settings(chat.settings.values)
+    for scope in ("All chats", "Work"):
+        press_key(notes.notes.add, "Space")
+        sheet = shown_child(notes, NoteSheet)
+        assert not sheet.buttons[-1].isEnabled()
+        qtbot.keyClicks(sheet.field, f"Dr. Lee signs for {scope}.")
+        sheet.scope.setCurrentText(scope)
+        press_key(sheet.buttons[-1], "Space")
+        assert shown(notes)[0].startswith(f"Dr. Lee signs for {scope}.\nFor ")
+    everywhere, work = chat.controller.replies.notes()[-2:]
+    assert (everywhere.folder_id, work.folder_id) == (None, folder.id)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.just("\n"), max_size=2 * LONGEST_NOTE))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_typed_comes_back_whole_or_a_word_says_why_not(notes: NotesPage, chat: Chat, text: str) -> None:
+    note = chat.controller.replies.notes()[0]
+    sheet = NoteSheet(notes, notes._theme, chat.controller.notes, note)
+    sheet.field.setPlainText(text)
+    typed = sheet.field.toPlainText().strip()
+    assert sheet.length.text() == f"{len(typed):,} of at most 1,000 characters"
+    assert sheet.buttons[-1].isEnabled() == (0 < len(typed) <= LONGEST_NOTE)
+    sheet.buttons[-1].click()
+    stored = chat.controller.replies.notes()[0].text
+    assert stored == (typed if 0 < len(typed) <= LONGEST_NOTE else note.text)
+    sheet.reject()
+
+
+def test_a_note_that_cannot_be_stored_stays_in_its_field(
+    qtbot: QtBot, notes: NotesPage, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StorageError("The disk is full.")
+
+    notes.notes.buttons[0].click()
+    sheet = shown_child(notes, NoteSheet)
+    sheet.field.setPlainText("Bo leads")
+    with monkeypatch.context() as broken:
+        broken.setattr(chat.store.organiser, "change_note", fail)
+        with qtbot.waitSignal(chat.controller.storage.failed):
+            sheet.buttons[-1].click()
+    assert sheet.isVisible()
+    assert sheet.field.toPlainText() == "Bo leads"
+    sheet.buttons[-1].click()
+    assert shown(notes)[0].startswith("Bo leads\n")
+
+
 def test_notes_are_exported(notes: NotesPage, tmp_path: Path) -> None:
-    notes.buttons[-1].click()
+    notes.notes.buttons[-1].click()
     choose_files(notes, tmp_path / "notes.txt")
     assert (tmp_path / "notes.txt").read_text() == "\n\n".join(shown(notes))
 

@@ -8,8 +8,8 @@ from PySide6.QtGui import QDrag, QDragEnterEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Row, key_of
+from rdchat.chat.projects import Folder
 from rdchat.inference.api import Role
 from rdchat.services.chat_list.chat_order import ChatOrder, Location
 from rdchat.ui.sidebar.sidebar import Sidebar

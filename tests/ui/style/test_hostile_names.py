@@ -234,7 +234,7 @@ def test_sheets_and_questions(window: MainWindow, theme: Theme, pipe: Pipe) -> N
     )  # fmt: skip
     report = report_sheet(window, theme, ImportReport((file,)), lambda: None)
     for sheet in (
-        export_sheet(window, theme, pipe.named("chat"), lambda _kind, _details: None),
+        export_sheet(window, theme, pipe.named("chat"), lambda *_choice: None, in_project=True),
         Sheet(window, theme, pipe.named("title"), pipe.named("text"), [("OK", lambda: None)]),
         report,
     ):

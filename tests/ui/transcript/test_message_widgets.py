@@ -82,9 +82,7 @@ def test_an_early_end_is_explained_and_can_be_mended(
 
 def test_a_full_context_says_what_to_do(show: Show) -> None:
     view = show(answered("Once", finish_reason=FinishReason.CONTEXT_FULL))
-    assert words(view, 2) == [
-        "The model's context is full. Leave out or summarise older messages, or start a new chat."
-    ]
+    assert words(view, 2) == ["The model's context is full. The chat has to be shortened before it goes on."]
 
 
 def test_an_empty_reply_says_what_it_waits_for_until_text_comes(show: Show) -> None:

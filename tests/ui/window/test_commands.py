@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import app, cli
 from rdchat.chat.listing import ChatRow
+from rdchat.chat.projects import Project
 from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest
 from rdchat.services.chat_list.chat_list import Activity
 from rdchat.services.chat_list.chat_order import Location
@@ -114,6 +115,26 @@ def test_the_next_and_the_previous_chat_of_the_list_are_opened(chat: Chat, windo
     assert isinstance(row, ChatRow)
     assert row.conversation.title == "Two"
     assert field.hasFocus()
+
+
+def test_a_new_chat_stays_in_its_project_and_leaves_it_when_asked(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    order = chat.chats.order
+    outer = order.create_folder("Work")
+    plain = order.create_folder("Plain")
+    inner = order.create_folder("Inner", outer.id)
+    order.set_project(outer, Project("Rhyme."))
+    actions = window.actions_
+    for folder, stays in ((outer, True), (inner, True), (plain, False)):
+        chat.open.start_new(folder.id)
+        chat.say("Hi")
+        assert actions.new_chat.text() == ("New Chat in “Work”" if stays else "New Chat")
+        press_key(_focused(window), "Ctrl+N")
+        assert chat.open.conversation.folder_id == (folder.id if stays else None)
+        assert actions.new_outside.isEnabled() == stays
+    chat.open.start_new(inner.id)
+    actions.new_outside.trigger()
+    assert chat.open.conversation.folder_id is None
 
 
 def test_no_key_opens_a_deleted_chat(chat: Chat, window: MainWindow) -> None:

@@ -13,7 +13,9 @@ from PySide6.QtWidgets import QApplication, QCheckBox, QPlainTextEdit, QRadioBut
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.listing import ChatRow
+from rdchat.chat.projects import Project
 from rdchat.chat.transfer.chat_import import FileReport, ImportReport, SkippedChat
+from rdchat.chat.transfer.imported_folders import ImportedFolder
 from rdchat.errors import RdchatError
 from rdchat.inference.api import Role
 from rdchat.services.chat_controller import NOT_KEPT
@@ -24,6 +26,7 @@ from rdchat.ui.window import import_export
 from rdchat.ui.window.import_export import ImportExport, ProgressSheet, import_text, report_sheet
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import CancelledError, Job
+from tests.chat.storage.project_texts import text_file
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
@@ -31,6 +34,7 @@ from tests.ui.shown_widgets import choose_files, click_on, entries_of, press_key
 from tests.ui.transcript.conftest import button
 
 WAIT_MS = 60_000
+FOLDERS = [ImportedFolder(1, "“Work 2”: 2 imported chats with instructions.")]
 
 
 class Menu:
@@ -106,6 +110,30 @@ def test_a_chat_is_exported_to_markdown_or_json(menu: Menu, tmp_path: Path):
     assert json.loads((tmp_path / "bread.json").read_text())["chats"][0]["title"] == "Bread"
 
 
+def test_a_chat_is_exported_with_the_files_of_its_project_if_they_are_chosen(
+    menu: Menu, chat: Chat, tmp_path: Path
+) -> None:
+    folder = chat.store.organiser.create_folder("Work")
+    chat.store.organiser.set_project(folder.id, Project("Rhyme."), [text_file("a.txt", "Alpha")])
+    (bread,) = listed(chat.controller.chats)
+    chat.store.organiser.move(bread.id, folder.id)
+    chat.controller.chats.update_list()
+    for number, has_text in enumerate((False, True)):
+        chat.controller.chats.open_latest()
+        menu.actions.export_chat.trigger()
+        press_key(menu.sheet.findChildren(QRadioButton)[1], "Space")
+        shares = menu.sheet.findChildren(QCheckBox)[1]
+        assert shares.text() == "Include the project's files and notes: otherwise, files are only named"
+        shares.setChecked(has_text)
+        menu.click("Export…")
+        path = tmp_path / f"{number}.json"
+        choose_files(menu.window, path)
+        menu.qtbot.waitUntil(path.exists, timeout=WAIT_MS)
+        menu.qtbot.waitUntil(lambda: not menu.desk.busy)
+        assert "a.txt" in path.read_text()
+        assert ("Alpha" in path.read_text()) == has_text
+
+
 def test_a_chat_is_exported_from_its_row(menu: Menu, chat: Chat):
     (bread,) = listed(chat.controller.chats)
     chat.open.start_new()
@@ -154,10 +182,14 @@ def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, t
 
 def test_a_report_says_what_became_of_everything(menu: Menu, theme: Theme) -> None:
     skipped = [SkippedChat("One", "It is damaged.")]
-    files = [FileReport("a", source, [1], 2, 1, already_here=["Two"], not_taken=skipped) for source in ("Jan", "Msty")]
+    files = [
+        FileReport("a", source, [1], 2, FOLDERS, [3], already_here=["Two"], not_taken=skipped)
+        for source in ("Jan", "Msty")
+    ]
     assert import_text(ImportReport((*files,), cancelled=True)) == (
-        "4 messages from Jan and Msty. 2 projects with instructions or files. 2 chats were already here. "
-        "2 items could not be imported. You cancelled the import; chats from the unfinished file were removed."
+        "4 messages from Jan and Msty. 2 notes, not used until you keep them in Settings > Notes. "
+        "2 chats were already here. 2 items could not be imported. "
+        "You cancelled the import; chats from the unfinished file were removed."
     )
     nothing = report_sheet(menu.window, theme, ImportReport(cancelled=True), lambda: None)
     assert nothing.windowTitle() == "Nothing was imported"

@@ -79,7 +79,7 @@ def test_every_control_of_every_window_has_a_name(theme: Theme, window: MainWind
         show_in_front(side)
     window.commands.show_versions()
     window.commands.regenerate_with()
-    export_sheet(window, theme, "One", lambda _kind, _details: None).open()
+    export_sheet(window, theme, "One", lambda *_choice: None, in_project=True).open()
     show_in_front(window.settings_window)
     assert len([each for each in QApplication.topLevelWidgets() if each.isVisible()]) >= 11
     _named()

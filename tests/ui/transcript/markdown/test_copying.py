@@ -270,10 +270,14 @@ def test_what_is_selected_is_copied_and_quoted_from_the_menu(qtbot: QtBot, show:
     with qtbot.waitSignal(view.quote_requested) as asked:
         entries_of(menu)["Quote Selection"].trigger()
     assert asked.args == ["**bold** words\n\nand"]
+    with qtbot.waitSignal(view.note_requested) as asked:
+        entries_of(menu)["Add to Notes…"].trigger()
+    assert (asked.args[0].id, asked.args[1]) == (2, "**bold** words\n\nand")
     menu.close()
     widget_of(view, 2).body.moveCursor(QTextCursor.MoveOperation.Start)
     menu = open_menu_over(view, 2)
     assert "Quote Selection" not in entries_of(menu)
+    assert "Add to Notes…" not in entries_of(menu)
     menu.close()
 
 

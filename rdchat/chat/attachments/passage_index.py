@@ -1,0 +1,103 @@
+"""Finds passages of files by the words of a question, with FTS5's words and English stems."""
+
+import re
+import sqlite3
+import threading
+import unicodedata
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import log
+
+_WORD = re.compile(r"\w+")
+# At the end of a line, the hyphen goes with the line break.
+_SOFT_HYPHEN = re.compile("\u00ad\\s*")
+# Some scripts have no spaces, such as Chinese.
+_UNSPACED = re.compile(r"[\u0e00-\u1dff\u2000-\U0010ffff]+")
+# English stems; in other languages words are matched as they are.
+_FTS = "fts5 (text, name, content = '', tokenize = 'porter unicode61 remove_diacritics 2')"
+_TABLES = f"""
+    CREATE VIRTUAL TABLE passages USING {_FTS};
+    CREATE VIRTUAL TABLE passage_words USING fts5vocab (passages, instance);
+    CREATE VIRTUAL TABLE question USING {_FTS};
+    CREATE VIRTUAL TABLE question_words USING fts5vocab (question, row);
+"""
+# A word of the question, a passage that has it, and how often.
+_FOUND = """
+    SELECT term, passage_words.doc, count(*) FROM question_words CROSS JOIN passage_words USING (term) GROUP BY 1, 2
+"""
+# How much a word counts that a passage has several times (k1 of bm25).
+_SATURATION = 1.2
+
+
+class PassageIndex:
+    """The words of passages. Any thread may use it.
+
+    In scripts without spaces each pair of letters is a word. Words of a file's name count as words of its passages.
+
+    Args:
+        passages: The texts of the passages of each file, by the file's name.
+        check: Called before each file; what it raises ends the work.
+    """
+
+    def __init__(
+        self, passages: Sequence[tuple[str, Sequence[str]]], check: Callable[[], object] = lambda: None
+    ) -> None:
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, self._connection.close)
+        self._connection.executescript(_TABLES)
+        self._size = 0
+        for name, texts in passages:
+            check()
+            spaced = _spaced(name, letters=True)
+            rows = ((number, _spaced(text, letters=True), spaced) for number, text in enumerate(texts, self._size))
+            self._connection.executemany("INSERT INTO passages (rowid, text, name) VALUES (?, ?, ?)", rows)
+            self._size += len(texts)
+
+    def ranked(self, question: str) -> tuple[list[int], int]:
+        """Return the indices of passages with words of a question, the best first, and how many are the only ones.
+
+        Those that alone have a word of the question come first: each of these words counts, wherever it stands. All are
+        ordered by Okapi's bm25, without the passages' lengths. Words that most passages have, such as `of`, count only
+        where the question has no others.
+        """
+        with self._lock:
+            connection = self._connection
+            connection.execute("INSERT INTO question (question) VALUES ('delete-all')")
+            connection.execute("INSERT INTO question (rowid, text) VALUES (1, ?)", (_spaced(question, letters=False),))
+            found = connection.execute(_FOUND).fetchall()
+        passages_with = defaultdict[str, list[tuple[int, int]]](list)
+        for term, passage, times in found:
+            passages_with[term].append((passage, times))
+        rare = [each for each in passages_with.values() if len(each) <= max(self._size // 2, 1)]
+        scores = defaultdict[int, float](float)
+        alone = set[int]()
+        for having in rare or passages_with.values():
+            weight = log(1 + (self._size - len(having) + 0.5) / (len(having) + 0.5))
+            for passage, times in having:
+                scores[passage] += weight * times * (1 + _SATURATION) / (times + _SATURATION)
+            if len(having) == 1:
+                alone.add(having[0][0])
+        order = sorted(scores, key=lambda passage: (passage not in alone, -scores[passage], passage))
+        return order, len(alone)
+
+
+def _spaced(text: str, *, letters: bool) -> str:
+    """Return a text in the form in which words are compared, with spaces in scripts that have none.
+
+    Ligatures become letters, and words lose their soft hyphens. With `letters` the single letters of a run stand beside
+    its pairs, so that a question of one letter is found.
+    """
+
+    def spread(run: re.Match[str]) -> str:
+        pieces = []
+        for word in _WORD.findall(run[0]):
+            if letters or len(word) == 1:
+                pieces += word
+            pieces += [first + second for first, second in pairwise(word)]
+        return f" {' '.join(pieces)} "
+
+    comparable = unicodedata.normalize("NFKC", _SOFT_HYPHEN.sub("", text))
+    return _UNSPACED.sub(spread, comparable).encode("utf-8", "replace").decode()
