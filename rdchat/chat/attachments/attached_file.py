@@ -173,6 +173,8 @@ def printable_name(name: str) -> str:
 
 # So many characters are some 300 tokens of English.
 PASSAGE = 1200
+# A longer first line of a CSV file is no head of a table.
+_LONGEST_HEAD = 300
 # Of more numbers, or ranges of numbers, only the count is written.
 _MAX_NAMED = 12
 _RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
@@ -248,9 +250,16 @@ def parsed_pages(text: str, count: int) -> list[int] | None:
 
 
 def passages_of(file: ReadFile) -> list[Passage]:
-    """Cut a file into passages at paragraphs where possible, else at lines, words, or anywhere."""
+    """Cut a file into passages at paragraphs where possible, else at lines, words, or anywhere.
+
+    Each passage of a CSV file begins with the file's first line, which names the columns.
+    """
     if not file.paged:
-        return [Passage(text) for text in _cut(file.parts[0])]
+        texts = _cut(file.parts[0])
+        head = file.parts[0].partition("\n")[0]
+        if file.kind is FileKind.CSV and len(head) <= _LONGEST_HEAD:
+            texts[1:] = [f"{head}\n{text}" for text in texts[1:]]
+        return [Passage(text) for text in texts]
     return [Passage(text, page) for page, part in enumerate(file.parts, start=1) for text in _cut(part)]
 
 

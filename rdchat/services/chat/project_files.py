@@ -150,7 +150,9 @@ class ProjectFiles:
             passages = []
             for file in files:
                 check()
-                passages.append(passages_of(ReadFile(file.name, FileKind.TEXT, (self._text_of(file),))))
+                # The text of a PDF has its pages' numbers, and is read as one.
+                kind = file.kind if file.kind is FileKind.CSV else FileKind.TEXT
+                passages.append(passages_of(ReadFile(file.name, kind, (self._text_of(file),))))
             named = [(file.name, [each.text for each in texts]) for file, texts in zip(files, passages, strict=True)]
             library = _Library(files, passages, PassageIndex(named, check))
             self._library = library

@@ -63,6 +63,14 @@ def test_passages_hold_all_of_the_text_and_know_their_page() -> None:
     assert "".join("".join(passage.text.split()) for passage in passages) == "".join("".join(file.parts).split())
 
 
+def test_each_passage_of_a_table_has_the_names_of_its_columns() -> None:
+    rows = "".join(f"{number},lamp {number}\n" for number in range(500))
+    passages = passages_of(ReadFile("a.csv", FileKind.CSV, (f"price,name\n{rows}",)))
+    assert len(passages) > 3
+    assert all(passage.text.startswith("price,name\n") for passage in passages)
+    assert "".join(passage.text.removeprefix("price,name\n") + "\n" for passage in passages) == rows
+
+
 def test_passages_are_ranked_by_the_words_of_the_question() -> None:
     passages = [Passage(text) for text in FRUIT]
     order = ranked(passages, 'What colour are "bananas" (NOT zebras)?')
