@@ -180,7 +180,8 @@ def test_a_benchmark_shows_them_with_each_prompt_and_tells_the_time_of_seeing(co
     assert lookup["identical_text"] or lookup["first_difference"]["gap"] is not None
     assert off["ratio_to_mlx_lm"] is None, "it sees no images"
     seen = report["seeing_ms"]
-    assert 0 < seen["prepare an image"] + seen["tower"] <= seen["see"], "each run sees it anew"
+    # Medians of several runs do not add up exactly.
+    assert 0 < seen["prepare an image"] + seen["tower"] <= 1.2 * seen["see"], "each run sees it anew"
     runs = read_runs(results)
     assert all(len([entry for entry in run.statistics.ledger if entry.name == "tower"]) == 1 for run in runs.runs)
     assert "Seeing images took " in bench_table(runs)

@@ -1,6 +1,7 @@
 """A small llama whose tokens can spell JSON, some of them several characters long."""
 
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -9,6 +10,8 @@ from typing import Any
 import llguidance
 
 from rdchat.inference.api import AnswerShape
+from rdchat.inference.decoding.reply_matcher import ReplyMatcher
+from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
 from rdchat.inference.prompts.json_schema import reject_unfit
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
@@ -118,3 +121,36 @@ def thinking_model(controls: int) -> LoadedModel:
     marks = [[], ["</think>"], ["</", ">"]][controls]
     prompts.control = {tokenizer.alphabet.index(mark): mark for mark in marks}
     return replace(json_model(), tokenizer=tokenizer, prompts=prompts)  # type: ignore[arg-type]
+
+
+def matcher_of(model: LoadedModel, shape: AnswerShape, closing: str = "", begun: str = "") -> ReplyMatcher:
+    rules = ShapeVocabulary(model).rules(shape, closing, begun)
+    return ReplyMatcher(rules, model.info.vocabulary_size, model.end_tokens)
+
+
+_LEAVES: list[dict[str, Any]] = [
+    {"type": "integer", "minimum": -20, "maximum": 300},
+    {"type": "boolean"},
+    {"type": "null"},
+    {"enum": ["red", "green", 7, None]},
+    {"const": "fixed"},
+    {"type": "string", "maxLength": 6},
+    {"type": "string", "pattern": "^[a-c]{1,4}$"},
+    {"type": "number", "minimum": 0, "maximum": 9},
+]
+
+
+def schema(rng: random.Random, depth: int = 0) -> dict[str, Any]:
+    """Return a schema whose answers are short: objects, lists and leaves of all kinds."""
+    kind = rng.choice(["object", "list", "leaf", "any"] if depth < 2 else ["leaf"]) if depth else "object"
+    if kind == "leaf":
+        return rng.choice(_LEAVES)
+    if kind == "any":
+        return {"anyOf": [schema(rng, depth + 1) for _ in range(2)]}
+    if kind == "list":
+        least = rng.randint(0, 1)
+        return {"type": "array", "items": schema(rng, depth + 1), "minItems": least, "maxItems": least + 2}
+    names = rng.sample(["a", "name", "x y", "é", "size"], rng.randint(1, 3))
+    needed = [name for name in names if rng.random() < 0.7]
+    properties = {name: schema(rng, depth + 1) for name in names}
+    return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}

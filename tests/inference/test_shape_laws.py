@@ -32,8 +32,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import share
 from tests.inference.fakes import ScriptedDrafter, ask, token_events, tree_of_beams
-from tests.inference.shape_models import ALPHABET, END, json_model, thinking_model
-from tests.inference.test_shapes import matcher_of, schema
+from tests.inference.shape_models import ALPHABET, END, json_model, matcher_of, schema, thinking_model
 
 pytestmark = pytest.mark.across_rows
 _TEXTS = some.text("ab \n", min_size=1, max_size=3)

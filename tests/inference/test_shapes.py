@@ -27,43 +27,15 @@ from rdchat.inference.api import (
 from rdchat.inference.auto.auto_drafter import AutoDrafter, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.decoding.reply_matcher import ReplyMatcher
-from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ScriptedDrafter, ask, reply_end, token_events
 from tests.inference.plain_replies import SAMPLINGS
-from tests.inference.shape_models import ALPHABET, json_model, thinking_model
+from tests.inference.shape_models import ALPHABET, json_model, matcher_of, schema, thinking_model
 
 pytestmark = pytest.mark.across_rows
-_LEAVES: list[dict[str, Any]] = [
-    {"type": "integer", "minimum": -20, "maximum": 300},
-    {"type": "boolean"},
-    {"type": "null"},
-    {"enum": ["red", "green", 7, None]},
-    {"const": "fixed"},
-    {"type": "string", "maxLength": 6},
-    {"type": "string", "pattern": "^[a-c]{1,4}$"},
-    {"type": "number", "minimum": 0, "maximum": 9},
-]
-
-
-def schema(rng: random.Random, depth: int = 0) -> dict[str, Any]:
-    """Return a schema whose answers are short: objects, lists and leaves of all kinds."""
-    kind = rng.choice(["object", "list", "leaf", "any"] if depth < 2 else ["leaf"]) if depth else "object"
-    if kind == "leaf":
-        return rng.choice(_LEAVES)
-    if kind == "any":
-        return {"anyOf": [schema(rng, depth + 1) for _ in range(2)]}
-    if kind == "list":
-        least = rng.randint(0, 1)
-        return {"type": "array", "items": schema(rng, depth + 1), "minItems": least, "maxItems": least + 2}
-    names = rng.sample(["a", "name", "x y", "é", "size"], rng.randint(1, 3))
-    needed = [name for name in names if rng.random() < 0.7]
-    properties = {name: schema(rng, depth + 1) for name in names}
-    return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}
 
 
 def shaped(source: dict[str, Any], **sampling: object) -> GenerationRequest:
@@ -74,11 +46,6 @@ def reply(model: LoadedModel, request: GenerationRequest, mode: Mode) -> ReplyEn
     end = reply_end(ChatSession(model).generate(replace(request, draft=DraftSettings(mode))))
     assert end.mode_reason is None
     return end
-
-
-def matcher_of(model: LoadedModel, shape: AnswerShape, closing: str = "", begun: str = "") -> ReplyMatcher:
-    rules = ShapeVocabulary(model).rules(shape, closing, begun)
-    return ReplyMatcher(rules, model.info.vocabulary_size, model.end_tokens)
 
 
 def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], width: int = 3) -> list[Any]:

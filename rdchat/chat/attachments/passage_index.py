@@ -13,6 +13,8 @@ from math import log
 _WORD = re.compile(r"\w+")
 # At the end of a line, the hyphen goes with the line break.
 _SOFT_HYPHEN = re.compile("\u00ad\\s*")
+# Normalizing takes time with the square of the number of marks on one letter, so a text is normalized in pieces.
+_PIECE = 1000
 # Some scripts have no spaces, such as Chinese.
 _UNSPACED = re.compile(r"[\u0e00-\u1dff\u2000-\U0010ffff]+")
 # English stems; in other languages words are matched as they are.
@@ -99,5 +101,7 @@ def _spaced(text: str, *, letters: bool) -> str:
             pieces += [first + second for first, second in pairwise(word)]
         return f" {' '.join(pieces)} "
 
-    comparable = unicodedata.normalize("NFKC", _SOFT_HYPHEN.sub("", text))
+    plain = _SOFT_HYPHEN.sub("", text)
+    pieces = (plain[begin : begin + _PIECE] for begin in range(0, len(plain), _PIECE))
+    comparable = "".join(unicodedata.normalize("NFKC", piece) for piece in pieces)
     return _UNSPACED.sub(spread, comparable).encode("utf-8", "replace").decode()

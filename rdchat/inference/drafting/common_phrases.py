@@ -4,6 +4,7 @@ It is counted once, in the answers that come with rdchat. No text of a person is
 """
 
 import logging
+import traceback
 from contextlib import suppress
 from functools import partial
 from itertools import batched
@@ -106,3 +107,5 @@ class CommonPhrases:
             self._table = outcome
         else:
             _LOG.warning("Drafting goes on without common phrases: %s", outcome)
+            # The error stays with the job: it must not hold all answers.
+            traceback.clear_frames(outcome.__traceback__)

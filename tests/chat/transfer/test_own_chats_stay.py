@@ -13,7 +13,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.notes import Note
-from rdchat.chat.projects import Folder, Project
+from rdchat.chat.projects import Folder
 from rdchat.chat.storage import folders_listed
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import ImportReport, take_back
@@ -22,18 +22,12 @@ from tests.chat.storage.project_texts import text_file
 from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, ImportJson
 from tests.chat.transfer.full_samples import FULL
+from tests.chat.transfer.project_entries import PROJECTS, chat_entry, project_entry
 from tests.chat.transfer.samples import ours
 
 type Rows = set[tuple[Any, ...]]
 type Names = tuple[str, ...]
 
-PROJECTS = {
-    "plain": Project(),
-    "tools": Project(tools=("web",)),
-    "rhymes": Project("Rhyme."),
-    "drums": Project("Drum."),
-    "files": Project("Rhyme."),
-}
 FILE = text_file("a.txt", "Alpha")
 NAMES = st.sampled_from([("Work",), ("Work 2",), ("Play",), ("Play", "Work")])
 
@@ -64,19 +58,6 @@ def own_folder(store: ConversationStore, names: Sequence[str], kind: str) -> Fol
     store.organiser.move(chat.id, folder.id)
     store.organiser.keep_note(Note("I use tabs", folder.id, chat.id))
     return folder
-
-
-def project_entry(names: Sequence[str], kind: str) -> dict[str, Any]:
-    files = [{"name": "a.txt", "kind": "text", "text": "Alpha"}] if kind == "files" else []
-    return {
-        "title": names[-1], "folder": [*names], "project": True, "system_prompt": PROJECTS[kind].instructions,
-        "messages": [{"parent": None, "role": "user", "text": "", "files": files}] if files else [],
-        "notes": [{"text": "They use blanks"}, {"text": "I use tabs"}],
-    }  # fmt: skip
-
-
-def chat_entry(names: Sequence[str], title: str) -> dict[str, Any]:
-    return {"title": title, "folder": [*names], "messages": [{"parent": None, "role": "user", "text": title}]}
 
 
 def project_of(chat: Conversation, store: ConversationStore) -> Folder | None:

@@ -11,7 +11,6 @@ from inspect import getsource, signature
 from pathlib import Path
 from typing import Any
 
-import mlx_lm.models
 import numpy as np
 import pytest
 from mlx_lm.models import exaone4, granitemoehybrid, nemotron_h
@@ -22,8 +21,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.mlx_lm_fixes import config_fixes
 from rdchat.inference.models import model_settings
 from tests.inference.golden_families import EQUAL, GOLDEN, difference, golden_folder, logits
-
-MODULES = {path.stem: path.read_text("utf-8") for path in Path(mlx_lm.models.__path__[0]).glob("*.py")}
+from tests.inference.mlx_lm_fixes.module_sources import MODULES
 
 
 def is_right(folder: Path, name: str) -> bool:

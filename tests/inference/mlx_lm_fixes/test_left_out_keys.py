@@ -14,7 +14,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from rdchat.inference.mlx_lm_fixes import config_fixes
 from rdchat.inference.mlx_lm_fixes.config_fixes import class_settings
 from rdchat.inference.models import model_settings
-from tests.inference.mlx_lm_fixes.test_fixes import MODULES
+from tests.inference.mlx_lm_fixes.module_sources import MODULES
 
 # Without a module that can be imported, or whose arguments have no class defaults: they are refused.
 REFUSED = {"bailing_hybrid", "gpt2", "kimi_linear", "lfm2_moe", "longcat_flash", "mimo_v2_flash", "olmo", "pixtral"}

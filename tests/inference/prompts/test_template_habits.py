@@ -17,7 +17,7 @@ from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.template_fitting import CALL_MARKERS, CHANNEL_MARKERS, THOUGHT_FIELDS
 from rdchat.inference.prompts.tokenizer_process import tool_of
 from tests.grids import share
-from tests.inference.calls.test_calls import FORMS
+from tests.inference.calls.call_forms import FORMS
 from tests.inference.prompts.folders import assistant, edited, prompts_of, user, with_template
 
 Templated = Callable[[str], ModelPrompts]

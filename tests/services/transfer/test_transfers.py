@@ -19,8 +19,8 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.services.transfers import Transfers
 from rdchat.work import served
 from tests.chat.transfer.huge_chats import HUGE, within, write, write_zip
+from tests.chat.transfer.project_entries import chat_entry, project_entry
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything, ours
-from tests.chat.transfer.test_own_chats_stay import chat_entry, project_entry
 from tests.garbage_children import KINDS, put_in_place
 from tests.grids import share
 from tests.services.fakes import ScriptedEngine
