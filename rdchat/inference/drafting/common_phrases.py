@@ -82,6 +82,11 @@ class CommonPhrases:
                 # `_take` may run a moment after the result is there.
                 self._table = self._counting.result()
 
+    def stop_counting(self) -> None:
+        """Stop a count that has begun, since the model goes: the next reply with it counts anew."""
+        if self._counting is not None:
+            self._counting.cancel()
+
     def _path(self) -> Path:
         """Return the table's file."""
         return paths.cache_dir() / "phrases" / f"{tokenizer_key(self._folder)}-{_REVISION}"
@@ -92,11 +97,12 @@ class CommonPhrases:
         texts = [(answer.tokens, answer.answer_start) for answer in answers]
         if tokenizer_key(self._folder) != DEFAULT_TOKENIZER:
             pieces = read_pieces()
+            # One text of several answers, in which every token but the first counts as a follower.
+            written = ["\n\n".join(each.text(pieces) for each in batch) for batch in batched(answers, _TOGETHER)]
             texts = []
-            for batch in batched(answers, _TOGETHER):
+            answers = []
+            for text in written:
                 job.check_cancelled()
-                # One text of several answers, in which every token but the first counts as a follower.
-                text = "\n\n".join(answer.text(pieces) for answer in batch)
                 texts.append((self._tokenizers.encode_text(self._folder, text), 1))
         write_table(self._path(), count_phrases(texts))
         return PhraseTable(self._path())
