@@ -10,10 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 
-from rdchat.chat.conversation import (
-    NEW_CHAT,
-    Conversation,
-)
+from rdchat.chat.conversation import NEW_CHAT, Conversation
 from rdchat.chat.projects import Folder
 from rdchat.chat.storage import END_OF_DATES, Database, conversations
 

@@ -9,10 +9,7 @@ from typing import Any
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.notes import Note
-from rdchat.chat.projects import (
-    Folder,
-    Project,
-)
+from rdchat.chat.projects import Folder, Project
 from rdchat.chat.storage import (
     FOLDER_COLUMNS,
     Database,

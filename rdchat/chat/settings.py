@@ -14,17 +14,9 @@ from typing import Any
 
 from rdchat import host, paths
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import (
-    NEW_CHAT,
-    Conversation,
-    Notice,
-    is_temporary,
-)
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Notice, is_temporary
 from rdchat.chat.presets import STARTER_PROMPTS, LongChats, Preset, SavedPrompt
-from rdchat.chat.projects import (
-    Folder,
-    Project,
-)
+from rdchat.chat.projects import Folder, Project
 from rdchat.errors import file_error
 from rdchat.files import atomic_file, from_plain, json_or_none, set_aside
 from rdchat.inference.api import (

@@ -11,10 +11,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat import paths
-from rdchat.chat.conversation import (
-    Conversation,
-    is_temporary,
-)
+from rdchat.chat.conversation import Conversation, is_temporary
 from rdchat.chat.notes import Note
 from rdchat.chat.projects import Folder
 from rdchat.chat.settings import Settings

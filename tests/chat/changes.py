@@ -7,10 +7,7 @@ from pathlib import Path
 from random import Random
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached, image_file
-from rdchat.chat.conversation import (
-    Conversation,
-    Message,
-)
+from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.summaries import ContextCut
 from rdchat.errors import StorageError

@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import (
-    Message,
-    MessagePath,
-    MessageStatus,
-    from_cut,
-    uncut,
-)
+from rdchat.chat.conversation import Message, MessagePath, MessageStatus, from_cut, uncut
 from rdchat.chat.storage import MessageTree, message_tree, stored_chats
 from rdchat.chat.storage.connections import Rows
 from rdchat.chat.storage.stored_chats import read_messages

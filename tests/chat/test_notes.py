@@ -9,11 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import (
-    NEW_CHAT,
-    Drafting,
-    MessageStatus,
-)
+from rdchat.chat.conversation import NEW_CHAT, Drafting, MessageStatus
 from rdchat.chat.notes import Note, notes_text
 from rdchat.chat.projects import Project
 from rdchat.chat.store import ConversationStore

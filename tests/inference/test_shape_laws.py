@@ -14,15 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as some
 
 from rdchat.errors import ShapeRefusedError
-from rdchat.inference.api import (
-    AnswerShape,
-    DraftSettings,
-    FinishReason,
-    GenerationRequest,
-    Mode,
-    ReplyEnd,
-    ShapeKind,
-)
+from rdchat.inference.api import AnswerShape, DraftSettings, FinishReason, GenerationRequest, Mode, ReplyEnd, ShapeKind
 from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.reply import ReplyJob, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

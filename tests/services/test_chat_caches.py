@@ -11,10 +11,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.projects import (
-    Folder,
-    Project,
-)
+from rdchat.chat.projects import Folder, Project
 from rdchat.chat.summaries import ContextCut
 from rdchat.files.cache_folders import folder_name, make_folder, remove_folders
 from rdchat.inference.vision.image_process import shared_images

@@ -9,15 +9,8 @@ from PySide6.QtCore import QObject, SignalInstance
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached
-from rdchat.chat.conversation import (
-    Conversation,
-    Message,
-    Notice,
-)
-from rdchat.chat.projects import (
-    Folder,
-    Project,
-)
+from rdchat.chat.conversation import Conversation, Message, Notice
+from rdchat.chat.projects import Folder, Project
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Dtype, Statistics
 from rdchat.services.chat.chat_context import ContextUse

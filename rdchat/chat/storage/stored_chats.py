@@ -17,17 +17,8 @@ from itertools import batched
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data, printable_name
-from rdchat.chat.conversation import (
-    NEW_CHAT,
-    Conversation,
-    Message,
-    MessagePath,
-    MessageStatus,
-)
-from rdchat.chat.projects import (
-    Folder,
-    Project,
-)
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessagePath, MessageStatus
+from rdchat.chat.projects import Folder, Project
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.message_tree import CUTS, MESSAGE, NOT_DELETED, MessageTree, messages_of
 from rdchat.chat.storage.stored_rows import (

@@ -13,17 +13,8 @@ from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
 
-from rdchat.chat.conversation import (
-    NO_THINKING,
-    Conversation,
-    Message,
-    MessageStatus,
-    OwnOptions,
-)
-from rdchat.chat.projects import (
-    Folder,
-    Project,
-)
+from rdchat.chat.conversation import NO_THINKING, Conversation, Message, MessageStatus, OwnOptions
+from rdchat.chat.projects import Folder, Project
 from rdchat.chat.storage.connections import Rows
 from rdchat.files import from_plain, json_or_none, plain, reader_of
 from rdchat.inference.api import AnswerShape, Role, SamplingParams, Statistics, ThinkingChoice

@@ -16,14 +16,7 @@ from functools import partial
 from typing import Any
 
 from rdchat.chat.organiser import erasing_chat
-from rdchat.chat.storage import (
-    NOT_DELETED,
-    Database,
-    FullChat,
-    add_image,
-    insert_in_steps,
-    text_column,
-)
+from rdchat.chat.storage import NOT_DELETED, Database, FullChat, add_image, insert_in_steps, text_column
 from rdchat.chat.titles import NEW_CHAT, tidy_title, title_from_prompt
 from rdchat.chat.transfer import rdchat_json
 from rdchat.chat.transfer.imported_folders import ImportedFolder, ImportedFolders

@@ -22,11 +22,7 @@ from urllib.parse import quote
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.chat.attachments.html_text import fenced
-from rdchat.chat.conversation import (
-    MadeWith,
-    Message,
-    MessageStatus,
-)
+from rdchat.chat.conversation import MadeWith, Message, MessageStatus
 from rdchat.chat.settings import ChatValues, OptionOrder, Settings
 from rdchat.chat.storage import (
     FullChat,

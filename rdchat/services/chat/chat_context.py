@@ -399,14 +399,14 @@ class ChatContext(QObject):
 
         def work(job: Job[CutPlan | None]) -> CutPlan | None:
             complete = replies.complete(prompt, count, job.check_cancelled)
-            stored = replies.complete(prompt.without_typed, count, job.check_cancelled)
-            planner = CutPlanner(prompt, complete, budget, count, replies.file_text, stored=stored)
+            planner = CutPlanner(prompt, complete, budget, count, replies.file_text)
             # By itself, what loses least comes first: results of earlier turns, the cut, results of the last turn.
             plan = planner.shortened() if by_itself else None
             if plan is None and doing is Doing.LEAVING_OUT:
                 plan = planner.without_oldest()
             elif plan is None:
-                plan = planner.with_summary(to_end=doing is Doing.STARTING_ANEW)
+                stored = replies.complete(prompt.without_typed, count, job.check_cancelled)
+                plan = planner.with_summary(stored, to_end=doing is Doing.STARTING_ANEW)
             return planner.shortened(in_last_turn=True) if plan is None and by_itself else plan
 
         self._begin(doing)

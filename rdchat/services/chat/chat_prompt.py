@@ -10,22 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from rdchat.chat.attachments.attached_file import (
-    AttachedFile,
-    FileKind,
-    block_of,
-)
-from rdchat.chat.conversation import (
-    Message,
-    MessagePath,
-    MessageStatus,
-    uncut,
-)
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
+from rdchat.chat.conversation import Message, MessagePath, MessageStatus, uncut
 from rdchat.chat.notes import Note, notes_text
-from rdchat.chat.summaries import (
-    SUMMARY_NOTE,
-    ContextCut,
-)
+from rdchat.chat.summaries import SUMMARY_NOTE, ContextCut
 from rdchat.inference.api import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall, join_neighbours
 
 type FileText = Callable[[AttachedFile], str]

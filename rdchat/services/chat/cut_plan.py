@@ -24,7 +24,7 @@ from rdchat.services.chat.chat_prompt import (
     seen,
     shortened,
 )
-from rdchat.services.chat.summary_requests import asked_of_chat, pieces_of, sources_of, text_of, tokens_of
+from rdchat.services.chat.summary_requests import asked_of_chat, counted_tokens, pieces_of, sources_of, text_of
 
 # The longest summary, in tokens.
 _LONGEST_SUMMARY = 768
@@ -85,25 +85,16 @@ class CutPlanner:
         budget: The tokens that it may have.
         count: Returns the tokens of a conversation.
         text_of: Reads the text of a file.
-        stored: The chat without the question that is not sent yet, as the model has it in its KV cache.
     """
 
     def __init__(
-        self,
-        prompt: ChatPrompt,
-        complete: FilledPrompt,
-        budget: Budget,
-        count: Count,
-        text_of: FileText,
-        *,
-        stored: FilledPrompt | None = None,
+        self, prompt: ChatPrompt, complete: FilledPrompt, budget: Budget, count: Count, text_of: FileText
     ) -> None:
         self._prompt = prompt
         self._complete = complete
         self._budget = budget
         self._count = count
         self._text_of = text_of
-        self._stored = stored or complete.stored
 
     def shortened(self, *, in_last_turn: bool = False) -> CutPlan | None:
         """Plan to shorten results of tools before the last turn, or in it before its last calls.
@@ -121,7 +112,7 @@ class CutPlanner:
         images = {key: value for key, value in self._complete.images.items() if key not in result_ids}
         prompt = replace(self._complete, path=[*before, *path[last:]], images=images)
         # Where nothing is shortened, `before` is the same as the path up to there, perhaps empty.
-        fits = tokens_of(self._count, prompt.turns()) <= self._budget.limit - self._budget.reserve
+        fits = counted_tokens(self._count, prompt.turns()) <= self._budget.limit - self._budget.reserve
         return CutPlan(before[-1].id, ContextCut(shortens=True)) if fits and before != path[:last] else None
 
     def without_oldest(self) -> CutPlan | None:
@@ -133,11 +124,15 @@ class CutPlanner:
             return None
         return CutPlan(last, ContextCut(files=_files_of(path[: _end_of(path, last)], full)))
 
-    def with_summary(self, *, to_end: bool = False) -> CutPlan | None:
+    def with_summary(self, stored: FilledPrompt | None = None, *, to_end: bool = False) -> CutPlan | None:
         """Plan a summary of the oldest turns, so that the rest fits, or `to_end` of all turns; None if there is none.
 
         To the end, a question that nothing has answered yet is left out: it moves to the new chat, unless something is
         typed.
+
+        Args:
+            stored: The chat without the question that is not sent yet, as the model has it in its KV cache.
+            to_end: Whether all turns are summarised.
 
         Raises:
             PromptTooLongError: If the context is too small for a summary.
@@ -165,7 +160,7 @@ class CutPlanner:
         room = limit - 2 * max_tokens - thoughts
         cut = ContextCut(sources=sources_of(path[:end]), files=_files_of(path[:end], full))
         until = next((each.text for each in path[end:] if each.role is Role.USER), "")
-        asked = self._asked_of_chat(end, until, limit - max_tokens - thoughts)
+        asked = self._asked_of_chat(stored or self._complete.stored, end, until, limit - max_tokens - thoughts)
         return CutPlan(last, cut, asked, pieces_of(text, self._count, room), max_tokens + thoughts)
 
     def _last_before_question(self, path: Sequence[Message]) -> int | None:
@@ -187,18 +182,17 @@ class CutPlanner:
         )
         return text_of(history(prompt.path, "", images=prompt.images))
 
-    def _asked_of_chat(self, end: int, until: str, room: int) -> tuple[ChatMessage, ...]:
+    def _asked_of_chat(self, stored: FilledPrompt, end: int, until: str, room: int) -> tuple[ChatMessage, ...]:
         """Return the chat's prompt with a request to summarise the first messages, if it fits; empty if it does not.
 
         All of the prompt is tried first: then its KV cache is read on. Its first `end` messages alone need less room.
         """
-        stored = self._stored
         if until.strip() or end == len(stored.path):
             whole = asked_of_chat(stored.turns(), until)
-            if tokens_of(self._count, whole) <= room:
+            if counted_tokens(self._count, whole) <= room:
                 return whole
         first = asked_of_chat(replace(stored, path=stored.path[:end]).turns(), "")
-        return first if tokens_of(self._count, first) <= room else ()
+        return first if counted_tokens(self._count, first) <= room else ()
 
     def _full_files(self, path: Sequence[Message]) -> tuple[list[AttachedFile], int]:
         """Return the newest files of a path that take a quarter of the context at most, and their tokens."""
@@ -207,7 +201,7 @@ class CutPlanner:
         taken = 0
         for file in files:
             block = ChatMessage(Role.USER, block_of(file, self._text_of(file)))
-            tokens = tokens_of(self._count, (block,))
+            tokens = counted_tokens(self._count, (block,))
             if taken + tokens <= self._budget.limit // _FILES_SHARE:
                 full.append(file)
                 taken += tokens
@@ -235,7 +229,7 @@ def cut_position(prompt: FilledPrompt, budget: Budget, count: Count, more_tokens
     tries = [(budget.reserve, indexes)]
     if budget.spares:
         # Without a question some templates refuse the rest.
-        shared = tokens_of(count, replace(prompt, path=(), typed=NEXT, typed_images=()).turns())
+        shared = counted_tokens(count, replace(prompt, path=(), typed=NEXT, typed_images=()).turns())
         spare = (budget.limit - shared) // 2
         # Cuts that keep the turn before a question that is not sent yet.
         recent = indexes[:-1] if prompt.asks else indexes
@@ -286,4 +280,4 @@ def _files_of(path: Sequence[Message], full: Sequence[AttachedFile]) -> tuple[At
 
 def _tokens_behind(prompt: FilledPrompt, index: int, count: Count) -> int:
     """Return the tokens of a prompt that is cut after the message at an index."""
-    return tokens_of(count, replace(prompt, path=prompt.path[index + 1 :]).turns())
+    return counted_tokens(count, replace(prompt, path=prompt.path[index + 1 :]).turns())

@@ -7,14 +7,7 @@ from functools import partial
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import Conversation, Message
-from rdchat.chat.notes import (
-    NOTES_WISH,
-    Note,
-    asked_notes,
-    note_digest,
-    notes_from_model,
-    notes_text,
-)
+from rdchat.chat.notes import NOTES_WISH, Note, asked_notes, note_digest, notes_from_model, notes_text
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import ChatMessage, ReplyEnd, Role

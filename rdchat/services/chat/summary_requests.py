@@ -84,7 +84,7 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
     pieces = []
     size = len(text)
     while text:
-        while tokens_of(count, asked_of_piece(text[:size], "")) > room:
+        while counted_tokens(count, asked_of_piece(text[:size], "")) > room:
             size = size * 4 // 5
             if size < _MIN_PIECE:
                 raise PromptTooLongError(
@@ -112,7 +112,7 @@ def sources_of(messages: Sequence[Message]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, names)))
 
 
-def tokens_of(count: Count, messages: Sequence[ChatMessage]) -> int:
+def counted_tokens(count: Count, messages: Sequence[ChatMessage]) -> int:
     """Return the tokens of a conversation; more than any budget if they are too many to be counted."""
     try:
         return count(messages)

@@ -14,10 +14,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Conversation
-from rdchat.chat.projects import (
-    Folder,
-    Project,
-)
+from rdchat.chat.projects import Folder, Project
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
 from rdchat.services.background_work import MainThread

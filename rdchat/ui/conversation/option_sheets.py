@@ -13,10 +13,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QFormLayout,
 
 from rdchat.chat.attachments.attached_file import too_large
 from rdchat.chat.conversation import MadeWith
-from rdchat.chat.projects import (
-    Folder,
-    Project,
-)
+from rdchat.chat.projects import Folder, Project
 from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.project_files import FULL_SHARE

@@ -11,10 +11,7 @@ from PySide6.QtCore import QEvent, QPoint, QRect, QSignalBlocker, SignalInstance
 from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 
-from rdchat.chat.conversation import (
-    Message,
-    MessageStatus,
-)
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.storage import WordMatcher
 from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import Role

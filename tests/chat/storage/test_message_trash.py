@@ -3,10 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import (
-    MadeWith,
-    MessageStatus,
-)
+from rdchat.chat.conversation import MadeWith, MessageStatus
 from rdchat.chat.reply_tokens import first_questions
 from rdchat.chat.storage import SearchQuery, SearchReader, erasing_messages
 from rdchat.chat.store import ConversationStore

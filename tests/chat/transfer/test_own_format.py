@@ -9,13 +9,7 @@ from unicodedata import normalize
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import (
-    Drafting,
-    MadeWith,
-    MessageStatus,
-    OwnOptions,
-    Thinking,
-)
+from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus, OwnOptions, Thinking
 from rdchat.chat.reply_trace import encode
 from rdchat.chat.settings import OptionOrder, Settings
 from rdchat.chat.storage import FullChat, read_chat, reading

@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import (
-    NEW_CHAT,
-    Message,
-)
+from rdchat.chat.conversation import NEW_CHAT, Message
 from rdchat.chat.notes import Note
-from rdchat.chat.projects import (
-    Folder,
-    Project,
-)
+from rdchat.chat.projects import Folder, Project
 from rdchat.chat.storage import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.rdchat_json import plain_chat, read

@@ -6,11 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings, strategies as st
 
-from rdchat.chat.conversation import (
-    Message,
-    MessagePath,
-    MessageStatus,
-)
+from rdchat.chat.conversation import Message, MessagePath, MessageStatus
 from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import ChatMessage, Role, ToolCall
 from rdchat.services.chat.chat_prompt import ChatPrompt, history, seen

@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdchat import machine
-from rdchat.chat.conversation import (
-    Message,
-    MessageStatus,
-)
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.presets import LongChats
 from rdchat.chat.summaries import ContextCut
 from rdchat.errors import PromptTooLongError

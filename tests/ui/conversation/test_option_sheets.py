@@ -11,10 +11,7 @@ from rdchat.chat.conversation import MadeWith
 from rdchat.chat.listing import FolderRow
 from rdchat.chat.notes import Note
 from rdchat.chat.presets import Preset
-from rdchat.chat.projects import (
-    Folder,
-    Project,
-)
+from rdchat.chat.projects import Folder, Project
 from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.engine.engine_request import EngineState
