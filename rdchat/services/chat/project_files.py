@@ -29,7 +29,7 @@ _MAX_PASSAGES = 6
 # An estimate where nothing can be counted.
 _CHARACTERS_OF_TOKEN = 4
 # Passages of so many questions stay in memory; the oldest go first.
-_CACHED = 64
+_CACHED = 512
 
 type _Parts = Sequence[tuple[AttachedFile, str]]
 
@@ -130,12 +130,14 @@ class ProjectFiles:
             if for_all or index == len(asked) - 1:
                 before = asked[index - 1][1] if index else ""
                 key = (model, limit, *(file.digest for file in parts), question, before)
-                if key not in self._cache:
-                    library = self._library_of(parts, check)
-                    self._cache[key] = _found(library, question, before, limit // _PASSAGES, count)
+                known = self._cache.get(key)
+                if known is None:
+                    known = _found(self._library_of(parts, check), question, before, limit // _PASSAGES, count)
+                    self._cache[key] = known
                     if len(self._cache) > _CACHED:
-                        del self._cache[next(iter(self._cache))]
-                found = self._cache[key]
+                        # Another thread may have taken it out.
+                        self._cache.pop(next(iter(self._cache)), None)
+                found = known
                 passages[number] = _blocks(found)
         blocks = [block_of(file, self._text_of(file)) for file in full if file.kind is not FileKind.IMAGE]
         images = [file for file in full if file.kind is FileKind.IMAGE]
