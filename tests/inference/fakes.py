@@ -44,7 +44,7 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel, PrefillPace, TargetEmbeddings
 from rdchat.inference.verification.verifier import PackedTree, Verified
-from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, network_of
+from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, WITHOUT_STATES, network_of
 from tests.inference.known_capabilities import check_once
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
@@ -154,7 +154,7 @@ def shared_llama(seed: int = 0, sliding_window: int | None = None, context_lengt
 @cache
 def shared_family(name: str, dtype: str = "float32") -> LoadedModel:
     """Return a small model of one of `families`, of the alphabet's vocabulary; made once, so none may change it."""
-    module, options = (TREES | CHAINS | HYBRIDS | FED_AGAIN)[name]
+    module, options = (TREES | CHAINS | HYBRIDS | FED_AGAIN | WITHOUT_STATES)[name]
     model = loaded(network_of(module, {**options, "vocab_size": len(ALPHABET)}, dtype))
     return replace(model, info=replace(model.info, dtype=dtype))
 

@@ -254,3 +254,11 @@ def _noisy(array: mx.array) -> mx.array:
     if not mx.issubdtype(array.dtype, mx.floating):
         return array
     return array + 0.1 * mx.random.normal(array.shape).astype(array.dtype)
+
+
+_LILLE = {"block_size": 512, "layer_norm_eps": 1e-5, "n_embd": 64, "n_head": 4, "n_kv_heads": 2, "n_layer": 3}
+WITHOUT_STATES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3n": TREES["gemma3n"],
+    "lille-130m": ("lille-130m", _LILLE),
+}
+"""Families whose trunks give the logits themselves."""
