@@ -60,6 +60,9 @@ _MAX_GARBAGE = 100
 # `… "id": 7}`: its request fails, and waits no longer.
 _ANSWER_ID = re.compile(rb'^[\s\[\xef\xbb\xbf]*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}[\s\]]*$')
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# An escape in JSON, with its other half if it is a pair of surrogates; the group is half a character alone.
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # Limits of one line: its messages, and its objects and lists, each of which takes some hundred bytes of memory.
 _MAX_MESSAGES = 1_000
 _MAX_CONTAINERS = 1_000_000
@@ -125,7 +128,7 @@ async def _limit_response(connection: "Connection", response: httpx2.Response) -
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """An answer's body that is counted while it comes. The SDK limits each event of a stream."""
+    """An answer's body that is counted and made whole while it comes. The SDK limits each event of a stream."""
 
     def __init__(self, body: Any, connection: "Connection", is_stream: bool) -> None:
         self._body = body
@@ -134,14 +137,24 @@ class _Counted(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
+        limit = self._connection.limits.message_bytes
+        # The beginning of a line whose end has not come: a character may go on in the next piece.
+        rest = bytearray()
         async for piece in self._body:
             size += len(piece)
             # Each event has a line with `data:`.
             self._connection.spend(len(piece) + piece.count(b"\ndata:") * _MESSAGE_COST)
-            if not self._is_stream and size > self._connection.limits.message_bytes:
+            if not self._is_stream and size > limit:
                 # The SDK fails the request with this text.
                 raise httpx2.StreamError(self._connection.too_long)
-            yield piece
+            line_end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1
+            # The SDK refuses a line over the limit.
+            if not line_end and len(rest) <= limit:
+                rest += piece
+                continue
+            yield whole_text(bytes(rest) + piece[:line_end])
+            rest = bytearray(piece[line_end:])
+        yield whole_text(bytes(rest))
 
     async def aclose(self) -> None:
         await self._body.aclose()
@@ -318,13 +331,21 @@ def parse_messages(text: bytes) -> list[types.JSONRPCMessage]:
     if text.count(b"{") + text.count(b"[") > _MAX_CONTAINERS:
         return []
     with suppress(ValueError):
-        data = from_json(text.removeprefix(_BYTE_ORDER_MARK))
+        data = from_json(whole_text(text).removeprefix(_BYTE_ORDER_MARK))
         parts = data if isinstance(data, list) else [data]
         if len(parts) > _MAX_MESSAGES:
             return []
         parsed = [_parse_message(part) for part in parts if isinstance(part, dict)]
         return [message for message in parsed if message is not None]
     return []
+
+
+def whole_text(text: bytes) -> bytes:
+    """Return a text with JSON in which U+FFFD stands for each byte that is no UTF-8, and for half a character."""
+    text = text.decode(errors="replace").encode()
+    if not _SURROGATE.search(text):
+        return text
+    return _ESCAPE.sub(lambda match: rb"\ufffd" if match[1] else match[0], text)
 
 
 def _parse_message(data: dict[str, Any]) -> types.JSONRPCMessage | None:

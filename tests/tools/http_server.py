@@ -84,7 +84,8 @@ class _Handler(BaseHTTPRequestHandler):
             case "half":
                 self._json(answer.replace(b"done", b"sk-hostile-0123 \\ud800"))
             case "half event":
-                self._stream([b"data: " + answer.replace(b"done", b"sk-hostile-0123 \\ud800") + b"\n\n"])
+                half, rest = answer.replace(b"done", b"sk-hostile-0123 \\ud800\xff").split(b"d8")
+                self._stream([b"data: " + half, b"d8" + rest + b"\r\r"])
             case "packed":
                 self._send(200, gzip.compress(answer), content_type="application/json", content_encoding="gzip")
             case "leaves":

@@ -40,6 +40,12 @@ def test_answers(web: Start, mode: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["half", "half event"])
+def test_half_a_character_damages_itself_alone(web: Start, mode: str) -> None:
+    assert web(mode).call()["text"].rstrip("\ufffd") == "sk-hostile-0123 "
+
+
+@pytest.mark.slow
 def test_a_key_goes_to_its_server_in_a_header(web: Start) -> None:
     run = web("key", Authorization="Bearer sesame")
     assert run.call()["text"] == "done"
@@ -68,8 +74,6 @@ def test_another_host_is_refused_and_gets_nothing(web: Start, server: HttpToolSe
         ("packed", "The server web sent a compressed answer, which is refused."),
         ("breaks", "The tool do broke off its answer, or it was too long."),
         ("page", "The tool do was refused: Unexpected content type: text/html."),
-        ("half", "The tool do gave an answer that is not valid."),
-        ("half event", "The tool do gave an answer that is not valid."),
         ("own error", "The tool do was refused: No such city: 7."),
         ("own error event", "The tool do was refused: No such city: 7."),
         ("leaves", "The server web cannot be reached."),

@@ -398,3 +398,31 @@ def test_images_are_checked_and_nothing_is_fetched() -> None:
     lines = result["text"].splitlines()
     assert lines.count("[image, which cannot be shown]") == 4
     assert lines[-1] == "[a link, which was not followed: etc, file:///etc/passwd]"
+
+
+HALVES = some.text(some.sampled_from('a"\\u/\ud83d\ude00\udc00😀') | some.characters(exclude_categories=()), max_size=9)
+
+
+@given(
+    some.recursive(HALVES | some.integers(0, 9), lambda inner: some.lists(inner) | some.dictionaries(HALVES, inner)),
+    some.booleans(),
+)
+def test_half_a_character_damages_itself_alone(value: Any, escaped: bool) -> None:
+    """As an escape it is one U+FFFD; as bytes that are no UTF-8, each wrong byte is one."""
+
+    def whole(part: Any) -> Any:
+        if isinstance(part, str):
+            units = part.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+            return units if escaped else part.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        if isinstance(part, dict):
+            return {whole(name): whole(each) for name, each in part.items()}
+        return [whole(each) for each in part] if isinstance(part, list) else part
+
+    line = json.dumps({"id": 1, "result": {"content": value}}, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
+    (message,) = parse_messages(line)
+    assert message.model_dump()["result"] == {"content": whole(value)}
+
+
+def test_a_byte_that_is_no_text_damages_itself_alone() -> None:
+    (message,) = parse_messages(b'{"id": 1, "result": {"tools": [{"name": "a\xff"}, {"name": "\xc3\xa9\xe2\x82"}]}}')
+    assert message.model_dump()["result"] == {"tools": [{"name": "a\ufffd"}, {"name": "é\ufffd"}]}
