@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -118,15 +118,16 @@ class Endpoints:
         # A model that sees no images gets a placeholder for each, so they are not read.
         is_blind = is_loaded and info is not None and not info.sees
         reader = self._images.reader(request) if request.images and not is_blind else nullcontext()
+        host = scope["client"][0] if scope.get("client") else ""
+        agent = headers.get("user-agent", "")
+        client = f"{host} {agent}"
         async with reader as read_images:
             if path == _COUNT_PATH:
-                if read_images is not None:
-                    request = await self._read_for_count(read_images, receive)
-                await self._send_count(request, response)
+                tokens = await _while_connected(self._count(client, request, read_images), receive)
+                loaded = self._queue.engine.model
+                await response.json(200, {"input_tokens": tokens}, headers_for(request, self._queue.models, loaded))
                 return
-            host = scope["client"][0] if scope.get("client") else ""
-            agent = headers.get("user-agent", "")
-            job = self._queue.submit(f"{host} {agent}", path, agent, request, read_images)
+            job = self._queue.submit(client, path, agent, request, read_images)
             watch = asyncio.ensure_future(_wait_for_disconnect(receive))
             watch.add_done_callback(lambda _: self._queue.stop_request(job, DisconnectedError()))
             try:
@@ -135,19 +136,6 @@ class Endpoints:
                 watch.cancel()
                 # Before the images' folder goes; a request that has ended stays as it is.
                 self._queue.stop_request(job, DisconnectedError())
-
-    async def _read_for_count(self, read_images: Callable[[], ReplyRequest | None], receive: Receive) -> ReplyRequest:
-        """Read the images of a request whose tokens are counted, until its client leaves."""
-        reading = asyncio.ensure_future(self._queue.read_images(read_images))
-        watch = asyncio.ensure_future(_wait_for_disconnect(receive))
-        try:
-            await asyncio.wait({reading, watch}, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                raise DisconnectedError
-            return reading.result()
-        finally:
-            watch.cancel()
-            reading.cancel()
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         """Return the body of a request, unpacked; raise ApiError where it is too long, too slow or damaged."""
@@ -169,14 +157,16 @@ class Endpoints:
             raise ApiError(413, f"The body is longer than {max_bytes // 2**20} MB.")
         return body
 
-    async def _send_count(self, request: ReplyRequest, response: Response) -> None:
-        """Send the number of tokens of a prompt, without a turn in the queue."""
+    async def _count(
+        self, client: str, request: ReplyRequest, read_images: Callable[[], ReplyRequest | None] | None
+    ) -> int:
+        """Return the number of tokens of a prompt, whose images are read before; it has no turn at the engine."""
+        if read_images is not None:
+            request = await self._queue.read_images(read_images)
         info = self._queue.engine.model
-        models = self._queue.models
-        if info is None or await models.card_to_load(request.model) is not None:
+        if info is None or await self._queue.models.card_to_load(request.model) is not None:
             raise ApiError(503, "The model is not loaded, so its tokens cannot be counted.")
-        tokens = await self._queue.count_prompt(request, 0, info)
-        await response.json(200, {"input_tokens": tokens}, headers_for(request, models, info))
+        return await self._queue.count_prompt(client, request, 0, info)
 
     async def _send_models(self, name: str, response: Response) -> None:
         """Send the models that a client may name, or the named one, for OpenAI's and Anthropic's clients alike."""
@@ -188,6 +178,20 @@ class Endpoints:
             if body is None:
                 raise ApiError(404, f"There is no model named {name[:200]!r} here.", "model", "model_not_found")
         await response.json(200, body, {})
+
+
+async def _while_connected[T](work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """Return the result of some work; it ends with DisconnectedError when the client leaves."""
+    doing = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_wait_for_disconnect(receive))
+    try:
+        await asyncio.wait({doing, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise DisconnectedError
+        return doing.result()
+    finally:
+        watch.cancel()
+        doing.cancel()
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
@@ -346,7 +350,7 @@ class Answer:
             return
         # All replies to one prompt share it, so one of each is enough.
         for first_reply in range(0, self._request.replies, self._request.choices):
-            tokens = await self._queue.count_prompt(self._request, first_reply, info)
+            tokens = await self._queue.count_prompt(self._job.client, self._request, first_reply, info)
             if tokens >= info.context_length:
                 text = f"The prompt has {tokens:,} tokens; together with the reply, the model takes"
                 raise ApiError(400, f"{text} {info.context_length:,}.", code=CONTEXT_FULL)

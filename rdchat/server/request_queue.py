@@ -7,6 +7,7 @@ a short reply to another client.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from rdchat.errors import InvalidSettingError, PromptTooLongError, RdchatError, 
 from rdchat.inference.api import (
     FinishReason,
     GenerationEvent,
+    GenerationRequest,
     ModelInfo,
     PrefillProgress,
     ReplyEnd,
@@ -142,8 +144,10 @@ class RequestQueue:
         # Timer that reports the progress of a reply.
         self._report: asyncio.TimerHandle | None = None
         self._closed = False
-        # One prompt is counted at a time: the process that counts also makes the tokens of the next reply's prompt.
-        self._counting = asyncio.Lock()
+        # The prompts to count, by client; that of the first is next. One is counted at a time: the process that counts
+        # also makes the tokens of the next reply's prompt.
+        self._to_count: dict[str, deque[tuple[GenerationRequest, asyncio.Future[int]]]] = {}
+        self._counting_task: asyncio.Task[None] | None = None
         # One image is read at a time, on another thread.
         self._reading = asyncio.Lock()
         self._reading_task: asyncio.Task[None] | None = None
@@ -214,10 +218,11 @@ class RequestQueue:
                 self._publish()
         self._reading_task = None
 
-    async def count_prompt(self, request: ReplyRequest, index: int, info: ModelInfo) -> int:
-        """Return the number of tokens of a reply's prompt.
+    async def count_prompt(self, client: str, request: ReplyRequest, index: int, info: ModelInfo) -> int:
+        """Return the number of tokens of a reply's prompt. Clients take turns; a call that is cancelled takes none.
 
         Args:
+            client: Names the client among others.
             request: The request.
             index: Index of the reply among all replies to the request.
             info: The loaded model.
@@ -227,11 +232,33 @@ class RequestQueue:
         """
         try:
             generation = request.request(index, info, self.engine.draft, self._settings.partition)
-            async with self._counting:
-                return await asyncio.to_thread(self.engine.count_tokens, generation)
+            loop = asyncio.get_running_loop()
+            tokens = loop.create_future()
+            self._to_count.setdefault(client, deque()).append((generation, tokens))
+            if self._counting_task is None:
+                self._counting_task = loop.create_task(self._count_waiting())
+            return await tokens
         except RdchatError as error:
             code = CONTEXT_FULL if isinstance(error, PromptTooLongError) else ""
             raise ApiError(400, str(error), code=code) from error
+
+    async def _count_waiting(self) -> None:
+        """Count the prompts that wait, one of each client in turn."""
+        while self._to_count:
+            client = next(iter(self._to_count))
+            waiting = self._to_count.pop(client)
+            request, tokens = waiting.popleft()
+            if waiting:
+                # Its next turn comes after those of all others.
+                self._to_count[client] = waiting
+            # One that was cancelled, before or meanwhile, takes no result.
+            with suppress(asyncio.InvalidStateError):
+                try:
+                    if not tokens.done():
+                        tokens.set_result(await asyncio.to_thread(self.engine.count_tokens, request))
+                except Exception as error:
+                    tokens.set_exception(error)
+        self._counting_task = None
 
     def stop_request(self, job: Job, error: Exception) -> None:
         """End a request with an error. Its client gets the error at once, in place of the parts that were not sent.

@@ -82,13 +82,16 @@ async def end_of(job: Job) -> Exception | None:
     return None
 
 
-@pytest.mark.parametrize(
+IN_TURN = pytest.mark.parametrize(
     ("names", "turns"),
     [
         (["a0", "a1", "a2", "a3", "b1"], ["a0", "b1", "a1", "a2", "a3"]),
         (["a0", "a1", "b1", "b2", "c1", "a2"], ["a0", "b1", "c1", "a1", "b2", "a2"]),
     ],
 )
+
+
+@IN_TURN
 def test_clients_take_turns(gate: ScriptedGate, names: list[str], turns: list[str]) -> None:
     async def use(queue: RequestQueue) -> None:
         jobs = [submit(queue, name) for name in names]
@@ -100,6 +103,39 @@ def test_clients_take_turns(gate: ScriptedGate, names: list[str], turns: list[st
 
     run(gate, use)
     assert [request.messages[0].content for request in gate.requests] == turns
+
+
+@IN_TURN
+@pytest.mark.parametrize("left", ["", "a1"])
+def test_counts_of_clients_take_turns_and_those_of_who_left_none(
+    gate: ScriptedGate, monkeypatch: pytest.MonkeyPatch, names: list[str], turns: list[str], left: str
+) -> None:
+    """Sixty long prompts of clients that had left held up the count of another one for a minute."""
+    counted = list[str]()
+
+    def count(request: GenerationRequest) -> int:
+        counted.append(request.messages[0].content)
+        gate.gate.wait()
+        return 7
+
+    monkeypatch.setattr(gate, "count_tokens", count)
+
+    async def use(queue: RequestQueue) -> None:
+        counts = {each: asyncio.ensure_future(queue.count_prompt(each[0], asked(each), 0, MODEL)) for each in names}
+        while not counted:
+            await asyncio.sleep(0.01)
+        if left:
+            counts[left].cancel()
+            # The count that is under way is not repeated beside the next one.
+            counts[names[0]].cancel()
+            await settled()
+            assert counted == names[:1]
+        gate.gate.open()
+        results = await asyncio.gather(*counts.values(), return_exceptions=True)
+        assert results.count(7) == len(names) - 2 * bool(left)
+
+    run(gate, use)
+    assert counted == [each for each in turns if each != left]
 
 
 def test_a_request_that_is_stopped_takes_no_turn(gate: ScriptedGate) -> None:

@@ -359,9 +359,36 @@ def test_tokens_are_counted_one_prompt_at_a_time(gate: ScriptedGate, monkeypatch
     async def ask() -> None:
         requests = RequestQueue(ServerSettings(KEY), gate, lambda _facts: None)
         request = ReplyRequest("", (Prompt((ChatMessage(Role.USER, "Hi"),)),), {}, seed=1)
-        await asyncio.gather(*(requests.count_prompt(request, 0, MODEL) for _ in range(8)))
+        await asyncio.gather(*(requests.count_prompt("a", request, 0, MODEL) for _ in range(8)))
 
     asyncio.run(ask())
+
+
+def test_counts_of_clients_that_left_are_not_made(
+    server: Server, gate: ScriptedGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = list[str]()
+
+    def count(request: GenerationRequest) -> int:
+        counted.append(request.messages[0].content)
+        gate.gate.wait()
+        return 7
+
+    monkeypatch.setattr(gate, "count_tokens", count)
+    gate.gate.shut()
+    path = "/v1/messages/count_tokens"
+    waiting = server._queue._to_count
+    with ExitStack() as stack:
+        for name in "abc":
+            body = json.dumps({"messages": [{"role": "user", "content": name}]})
+            stack.enter_context(raw(server, head(server, len(body)).replace(PATH, path), body))
+            wait_until(lambda: counted)
+        wait_until(lambda: sum(map(len, waiting.values())) == 2)
+    wait_until(lambda: all(tokens.cancelled() for each in [*waiting.values()] for _, tokens in each))
+    gate.gate.open()
+    last = json.dumps({"messages": [{"role": "user", "content": "d"}]}).encode()
+    assert send(server, last, path=path)[:2] == (200, {"input_tokens": 7})
+    assert counted == ["a", "d"]
 
 
 def test_broken_body_after_the_answer_is_not_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
