@@ -69,6 +69,12 @@ class Gate:
         with self._condition:
             return self._waiting > 0 and not (self._open or self._permits)
 
+    @property
+    def holds(self) -> int:
+        """How many it holds."""
+        with self._condition:
+            return self._waiting
+
     def notify(self) -> None:
         with self._condition:
             self._condition.notify_all()

@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import unicodedata
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import log
@@ -13,7 +13,8 @@ from math import log
 _WORD = re.compile(r"\w+")
 # At the end of a line, the hyphen goes with the line break.
 _SOFT_HYPHEN = re.compile("\u00ad\\s*")
-# Normalizing takes time with the square of the number of marks on one letter, so a text is normalized in pieces.
+# Normalizing takes time with the square of the number of marks on one letter, so a text is normalized in pieces. Rows
+# are read as many at a time.
 _PIECE = 1000
 # Some scripts have no spaces, such as Chinese.
 _UNSPACED = re.compile(r"[\u0e00-\u1dff\u2000-\U0010ffff]+")
@@ -25,10 +26,11 @@ _TABLES = f"""
     CREATE VIRTUAL TABLE question USING {_FTS};
     CREATE VIRTUAL TABLE question_words USING fts5vocab (question, row);
 """
-# A word of the question, a passage that has it, and how often.
-_FOUND = """
-    SELECT term, passage_words.doc, count(*) FROM question_words CROSS JOIN passage_words USING (term) GROUP BY 1, 2
-"""
+# A word of the question, and a passage that has it, as often as it has it; NULL where none has it. So there is a row
+# after little work. With `GROUP BY` or an inner join, SQLite could work long before the next one.
+_FOUND = "SELECT term, passage_words.doc FROM question_words LEFT JOIN passage_words USING (term)"
+# A long question is read in pieces of so many characters, which end between two words where there are several.
+_QUESTION_PIECE = re.compile(rf".{{1,{_PIECE - 1}}}(?:\s|\Z)|.{{1,{_PIECE}}}", re.DOTALL)
 # How much a word counts that a passage has several times (k1 of bm25).
 _SATURATION = 1.2
 
@@ -40,7 +42,7 @@ class PassageIndex:
 
     Args:
         passages: The texts of the passages of each file, by the file's name.
-        check: Called before each file; what it raises ends the work.
+        check: Called before each passage; what it raises ends the work.
     """
 
     def __init__(
@@ -52,31 +54,43 @@ class PassageIndex:
         self._connection.executescript(_TABLES)
         self._size = 0
         for name, texts in passages:
-            check()
             spaced = _spaced(name, letters=True)
-            rows = ((number, _spaced(text, letters=True), spaced) for number, text in enumerate(texts, self._size))
-            self._connection.executemany("INSERT INTO passages (rowid, text, name) VALUES (?, ?, ?)", rows)
-            self._size += len(texts)
+            for text in texts:
+                check()
+                row = self._size, _spaced(text, letters=True), spaced
+                self._connection.execute("INSERT INTO passages (rowid, text, name) VALUES (?, ?, ?)", row)
+                self._size += 1
 
-    def ranked(self, question: str) -> tuple[list[int], int]:
+    def ranked(self, question: str, check: Callable[[], object] = lambda: None) -> tuple[list[int], int]:
         """Return the indices of passages with words of a question, the best first, and how many are the only ones.
 
         Those that alone have a word of the question come first: each of these words counts, wherever it stands. All are
         ordered by Okapi's bm25, without the passages' lengths. Words that most passages have, such as `of`, count only
         where the question has no others.
+
+        `check` is called between short pieces of the work, and may raise.
         """
+        found = Counter[tuple[str, int | None]]()
         with self._lock:
             connection = self._connection
             connection.execute("INSERT INTO question (question) VALUES ('delete-all')")
-            connection.execute("INSERT INTO question (rowid, text) VALUES (1, ?)", (_spaced(question, letters=False),))
-            found = connection.execute(_FOUND).fetchall()
+            for piece in _QUESTION_PIECE.finditer(question):
+                check()
+                connection.execute("INSERT INTO question (text) VALUES (?)", (_spaced(piece[0], letters=False),))
+            rows = connection.execute(_FOUND)
+            while some := rows.fetchmany(_PIECE):
+                check()
+                found.update(some)
         passages_with = defaultdict[str, list[tuple[int, int]]](list)
-        for term, passage, times in found:
-            passages_with[term].append((passage, times))
+        for (term, passage), times in found.items():
+            check()
+            if passage is not None:
+                passages_with[term].append((passage, times))
         rare = [each for each in passages_with.values() if len(each) <= max(self._size // 2, 1)]
         scores = defaultdict[int, float](float)
         alone = set[int]()
         for having in rare or passages_with.values():
+            check()
             weight = log(1 + (self._size - len(having) + 0.5) / (len(having) + 0.5))
             for passage, times in having:
                 scores[passage] += weight * times * (1 + _SATURATION) / (times + _SATURATION)

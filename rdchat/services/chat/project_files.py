@@ -28,7 +28,7 @@ _PASSAGES = 8
 _MAX_PASSAGES = 6
 # An estimate where nothing can be counted.
 _CHARACTERS_OF_TOKEN = 4
-# Passages of so many questions stay in memory; the oldest go first.
+# Passages of so many questions stay in memory, and all of the last prompt; those that were used first go first.
 _CACHED = 512
 
 type _Parts = Sequence[tuple[AttachedFile, str]]
@@ -53,6 +53,18 @@ class _Library:
         """The number of the first passage of each file."""
         starts = accumulate(map(len, self.passages), initial=0)
         return [start for start, texts in zip(starts, self.passages, strict=False) if texts]
+
+    def best(self, question: str, before: str, check: Callable[[], None]) -> Sequence[int]:
+        """Return the numbers of the passages for a question, the best first.
+
+        Those that alone have one of its words come first, then those that match it best, then those that match the
+        question before it, such as for "And the second one?". A question that matches nothing gets the beginnings of
+        the files.
+        """
+        order, alone = self.index.ranked(question, check)
+        wanted = max(alone, _MAX_PASSAGES)
+        others = self.index.ranked(before, check)[0] if before else []
+        return [*dict.fromkeys([*order[:wanted], *others])][:wanted] or self.beginnings
 
     def parts(self, chosen: Sequence[int]) -> _Parts:
         """Return passages, by their numbers, as a part of each file that has some."""
@@ -106,7 +118,7 @@ class ProjectFiles:
             model: The model.
             limit: Its context, in tokens.
             count: Counts tokens with it.
-            check: Called before each file; what it raises ends the work.
+            check: Called between short pieces of the work; what it raises ends it.
             for_all: Whether each question has passages, and not the last one alone: for a model whose KV cache cannot
                 go back to an earlier question without them.
         """
@@ -130,15 +142,20 @@ class ProjectFiles:
             if for_all or index == len(asked) - 1:
                 before = asked[index - 1][1] if index else ""
                 key = (model, limit, *(file.digest for file in parts), question, before)
+                check()
                 known = self._cache.get(key)
                 if known is None:
-                    known = _found(self._library_of(parts, check), question, before, limit // _PASSAGES, count)
-                    self._cache[key] = known
-                    if len(self._cache) > _CACHED:
-                        # Another thread may have taken it out.
-                        self._cache.pop(next(iter(self._cache)), None)
+                    library = self._library_of(parts, check)
+                    best = library.best(question, before, check)
+                    known = _fitting(library, best, limit // _PASSAGES, count)
+                # The last key is the one that was used last. Another thread may take keys out.
+                self._cache.pop(key, None)
+                self._cache[key] = known
                 found = known
                 passages[number] = _blocks(found)
+        excess = len(self._cache) - max(_CACHED, len(passages))
+        for oldest in list(self._cache)[: max(excess, 0)]:
+            self._cache.pop(oldest, None)
         blocks = [block_of(file, self._text_of(file)) for file in full if file.kind is not FileKind.IMAGE]
         images = [file for file in full if file.kind is FileKind.IMAGE]
         if blocks or parts:
@@ -185,17 +202,8 @@ def _blocks(parts: _Parts) -> str:
     return "\n\n".join(block_of(file, text) for file, text in parts)
 
 
-def _found(library: _Library, question: str, before: str, room: int, count: Count) -> _Parts:
-    """Return the passages for a question.
-
-    Those that alone have one of its words come first, then those that match it best, then those that match the question
-    before it, such as for "And the second one?". A question that matches nothing gets the beginnings of the files.
-    """
-    order, alone = library.index.ranked(question)
-    best = order[: max(alone, _MAX_PASSAGES)]
-    others = library.index.ranked(before)[0] if before else []
-    best += [each for each in others if each not in best][: max(_MAX_PASSAGES - len(best), 0)]
-    best = best or library.beginnings
+def _fitting(library: _Library, best: Sequence[int], room: int, count: Count) -> _Parts:
+    """Return as many passages as the room takes, which is in tokens; `best` are their numbers, the best first."""
     tokens = lambda number: _estimated(_blocks(library.parts(best[:number])), count)  # noqa: E731
     return library.parts(best[: bisect_right(range(1, len(best) + 1), room, key=tokens)])
 

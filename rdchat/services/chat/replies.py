@@ -60,6 +60,7 @@ from rdchat.services.files.part_choice import tokens_of
 from rdchat.services.files.prompt_images import PromptImages
 from rdchat.services.storage_watch import StorageWatch
 from rdchat.services.tool_servers import ChatTools, ToolServers, tools_json
+from rdchat.work import SerialThread
 
 # A smaller model repeats its answer where it is asked for a title.
 _MIN_PARAMETERS = 1_000_000_000
@@ -137,6 +138,8 @@ class Replies(QObject):
         self.file_text = store.file_text
         self.image_of = PromptImages(store).image
         self._project_files = ProjectFiles(store.file_text)
+        # Counts tokens for the engine's thread, which asks for Stop meanwhile.
+        self._counting = SerialThread("counting")
         self.tools = ChatTools(servers, lambda chat: self.order.tools(chat))  # noqa: PLW0108  the order changes
         servers.changed.connect(self._on_model_changed)
         storage.recovered.connect(self.traces.save_traces)
@@ -417,7 +420,9 @@ class Replies(QObject):
         shares = prompt.system_prompt == order.usual(conversation).system_prompt
 
         def read(check: Callable[[], None]) -> GenerationRequest:
-            complete = self.complete(prompt, count, check, counted=False)
+            # A count that was stopped ends in its own time: the next one waits less for it than for another process.
+            asking: Count = lambda messages: self._counting.do(lambda _: count(messages)).result(check)  # noqa: E731
+            complete = self.complete(prompt, asking, check, counted=False)
             if not prompt.ends_with_result:
                 live.passages = tuple(f"{file.name}: {file.taken}" for file in complete.project.found)
             return GenerationRequest(
