@@ -18,6 +18,8 @@ import re
 from collections import UserDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from itertools import groupby
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError, reason_of
@@ -30,6 +32,8 @@ _PRIVATE_USE = range(0xF0000, 0xFFFFD)
 _REASONS = {RecursionError: "it calls itself for ever", MemoryError: "it takes too much memory"}
 # Such as <think> or [INST], but no word, digit or space.
 _LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)
+# Deeper than any vocabulary needs; `re` reads no deep patterns.
+_DEEPEST = 20
 # Longer texts are first counted in slices: a tokenizer takes about 1 kB a byte.
 _SLICE_CHARACTERS = 2**18
 # Limits of a rendered text: as a multiple of the messages' length, or this length.
@@ -137,10 +141,8 @@ class ControlTokens:
     """The control tokens of one tokenizer, by their text."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        # Longer ones come before those that they contain.
-        longest_first = sorted(set(texts), key=len, reverse=True)
         # The second pattern matches nothing.
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        self._pattern = re.compile(_any_of({*texts}) or "(?!)")
 
     def mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
         """Mark every control token, except those at the offsets `own`, which the model wrote as tokens."""
@@ -168,6 +170,25 @@ class ControlTokens:
         pieces = re.split(f"{before}({self._pattern.pattern}){after}|[{before}{after}]", text)
         parts = [(piece, index % 2 == 1) for index, piece in enumerate(pieces)]
         return [parts[0], *(part for part in parts[1:] if part[0])]
+
+
+def _any_of(texts: Collection[str], depth: int = 0) -> str:
+    """Return a pattern that matches the longest of some texts; empty without any.
+
+    Texts that begin alike share their beginning: a vocabulary may have thousands, such as `<unused42>`, and each `<` of
+    a text would be compared with all of them.
+    """
+    # A text comes behind those that begin with it.
+    ordered = sorted(texts, reverse=True)
+    if depth == _DEEPEST:
+        return "|".join(map(re.escape, ordered))
+    branches = []
+    for _, group in groupby(ordered, key=lambda text: text[:1]):
+        alike = [*group]
+        shared = commonprefix(alike)  # noqa: RUF071  they are no paths
+        others = _any_of({text[len(shared) :] for text in alike}, depth + 1) if len(alike) > 1 else ""
+        branches.append(f"{re.escape(shared)}(?:{others})")
+    return "|".join(branches)
 
 
 class PromptTokenizer:

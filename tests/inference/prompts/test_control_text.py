@@ -1,10 +1,13 @@
 """Typed text stays text, whatever it spells; control tokens written by the model stay tokens."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from time import thread_time
 
 import pytest
+from hypothesis import given, strategies as some
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -40,6 +43,39 @@ def test_marks_are_characters_that_no_text_has() -> None:
     assert Marks.for_texts(["".join(private[:-2]), "x"]) == Marks(*private[-2:])
     with pytest.raises(InvalidSettingError, match="private-use"):
         Marks.for_texts(["".join(private[:-1])])
+
+
+PIECES = some.text("<a|", min_size=1, max_size=5)
+NONE = Marks("\U000f0000", "\U000f0001")
+
+
+@given(some.sets(PIECES), some.text("<a|b", max_size=30))
+def test_the_longest_control_token_is_marked(tokens: set[str], text: str) -> None:
+    longest_first = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
+    assert ControlTokens(tokens).mark(text, (), NONE) == longest_first.sub(
+        lambda match: f"{NONE[0]}{match[0]}{NONE[1]}", text
+    )
+
+
+def test_control_tokens_may_begin_with_one_another() -> None:
+    chain = ControlTokens("<" * length for length in range(1, 1000))
+    assert chain.count("a" + "<" * 1500) == 2
+
+
+@pytest.mark.parametrize("text", ["<", "<b> a", "<unused", "<unused7"])
+def test_marking_takes_no_longer_with_more_control_tokens(text: str) -> None:
+    """Each `<` of a long text was compared with the thousands of some vocabularies, while the window stood still."""
+
+    def least_seconds(count: int) -> float:
+        tokens = ControlTokens(["[INST]", *(f"<unused{number}>" for number in range(count))])
+        seconds = list[float]()
+        for _ in range(5):
+            begun = thread_time()
+            tokens.mark(text * 5000, (), NONE)
+            seconds.append(thread_time() - begun)
+        return min(seconds)
+
+    assert least_seconds(5000) < 10 * least_seconds(50)
 
 
 @pytest.mark.slow
