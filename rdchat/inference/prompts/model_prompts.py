@@ -154,7 +154,7 @@ class ModelPrompts:
         refusals = list[TemplateRefusedError]()
         for fit in fitted(messages):
             try:
-                return self._encode_turns(fit, unfinished, tools, chosen, encode)
+                return self._encode_turns(fit, unfinished, tools, chosen, encode, waiting=waiting)
             except TemplateRefusedError as error:
                 refusals.append(error)
         raise refusals[0]
@@ -189,6 +189,8 @@ class ModelPrompts:
         tools: str,
         chosen: Mapping[str, Any],
         encode: Callable[..., list[int]],
+        *,
+        waiting: Waiting,
     ) -> list[int]:
         """Return the ids of a conversation in one of the forms of `fitted`.
 
@@ -202,10 +204,11 @@ class ModelPrompts:
             tools: See `encode`; empty where they are text already.
             chosen: The variables of the template that switch thinking.
             encode: `TokenizerProcess.encode`, with the arguments that are the same for all forms.
+            waiting: Called before each text, too.
         """
         begun = unfinished or ChatMessage(Role.ASSISTANT, "")
         marks = Marks.for_texts([tools, *texts_of((*messages, begun))])
-        mark = partial(self._mark, marks=marks)
+        mark = partial(self._mark, marks=marks, waiting=waiting)
         encode = partial(encode, marks=marks)
         turns = [turn_of(message, mark, marks.image) for message in messages]
         thought = self._thought_text(mark(begun.thought, ()))
@@ -231,8 +234,9 @@ class ModelPrompts:
                 raise
         return encode(turns=[turn_of(message, mark, marks.image, as_text=True) for message in messages])
 
-    def _mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
+    def _mark(self, text: str, own: Iterable[int], marks: Marks, waiting: Waiting) -> str:
         """Mark control tokens; a placeholder of an image is text, also where the model wrote it."""
+        waiting()
         if self.sight:
             own = [at for at in own if not text.startswith(self.sight.placeholder, at)]
         return self._tokens.mark(text, own, marks)

@@ -1,7 +1,7 @@
 """Foreign chat templates are programs: they end, and are tried for what they do with thoughts."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, TemplateRefusedError
 from rdchat.inference.api import ChatMessage, Role, ThinkingChoice, split_thoughts
 from rdchat.inference.prompts import tokenizer_process
+from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.template_fitting import answers_only
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, tokenizer_view
@@ -107,6 +108,25 @@ def test_whoever_waits_can_stop_a_template_at_once_and_nothing_is_left_running(
     with pytest.raises(StoppedByPersonError):
         prompts.encode([user("Hi")], None, 512, waiting)
     child.wait(timeout=120)  # raises where it goes on
+
+
+def test_stop_is_asked_for_before_each_text(
+    templated: Callable[[str], ModelPrompts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long chat may have a hundred million characters: marking them takes seconds."""
+    prompts = templated(QWEN)
+    read = [0]
+
+    def mark(tokens: ControlTokens, text: str, own: Iterable[int], marks: Marks) -> str:
+        read[-1] += len(text)
+        return marked(tokens, text, own, marks)
+
+    marked = ControlTokens.mark
+    monkeypatch.setattr(ControlTokens, "mark", mark)
+    messages = [ask(word * 20) for _ in range(20) for ask, word in ((user, "a few "), (assistant, "words "))]
+    prompts.encode(messages, None, 8192, lambda: read.append(0))
+    assert sum(read) >= 40 * 120
+    assert max(read) <= 120
 
 
 def test_an_empty_rendering_is_empty(
