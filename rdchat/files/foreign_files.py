@@ -249,8 +249,10 @@ type Reader = Callable[[Any], Any]
 
 
 def json_or_none(text: str | bytes) -> Any:
-    """Parse JSON; return None where it is damaged or nested too deeply."""
+    """Parse JSON; return None where it is damaged or nested too deeply. A byte that is no text is U+FFFD."""
     try:
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "replace")
         return json.loads(text)
     except (ValueError, RecursionError):
         return None

@@ -233,7 +233,7 @@ class RequestQueue:
         try:
             generation = request.request(index, info, self.engine.draft, self._settings.partition)
             loop = asyncio.get_running_loop()
-            tokens = loop.create_future()
+            tokens: asyncio.Future[int] = loop.create_future()
             self._to_count.setdefault(client, deque()).append((generation, tokens))
             if self._counting_task is None:
                 self._counting_task = loop.create_task(self._count_waiting())

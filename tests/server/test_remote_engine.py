@@ -415,6 +415,13 @@ def test_half_a_character_of_an_earlier_message_does_not_end_the_chat() -> None:
     assert b"content-type: application/json\r\n" in requests[1].lower()
 
 
+def test_a_byte_that_is_no_text_damages_itself_alone() -> None:
+    models = MODELS.replace(b"[", b'[{"id": "a\xff"}, ')
+    damaged = stream(chunk("stop", content="a?b")).replace(b"?", b"\xff")
+    with lying_server(models, damaged) as (address, _), loaded(address, "m") as engine:
+        assert end_of(reply(engine)).text == "a\ufffdb"
+
+
 def stream(*events: object) -> bytes:
     lines = (each if isinstance(each, str) else json.dumps(each) for each in events)
     return answer("".join(f"data: {line}\n\n" for line in lines).encode(), "text/event-stream")

@@ -72,11 +72,12 @@ class Connection:
                 return await self._body(response)
 
         try:
-            return json.loads(asyncio.run(read()))
+            parsed = json_or_none(asyncio.run(read()))
         except TimeoutError as error:
             raise NetworkError(f"{self.server.host} takes too long to answer.", _REACH) from error
-        except (ValueError, RecursionError) as error:
-            raise self.stranger() from error
+        if parsed is None:
+            raise self.stranger()
+        return parsed
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """Send a request, and yield the JSON objects of the streamed answer, up to `[DONE]` (`DONE`) or its end."""
