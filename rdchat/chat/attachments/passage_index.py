@@ -7,6 +7,7 @@ import unicodedata
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import pairwise
 from math import log
 
@@ -77,10 +78,10 @@ class PassageIndex:
             for piece in _QUESTION_PIECE.finditer(question):
                 check()
                 connection.execute("INSERT INTO question (text) VALUES (?)", (_spaced(piece[0], letters=False),))
-            rows = connection.execute(_FOUND)
-            while some := rows.fetchmany(_PIECE):
-                check()
-                found.update(some)
+            with closing(connection.execute(_FOUND)) as rows:
+                while some := rows.fetchmany(_PIECE):
+                    check()
+                    found.update(some)
         passages_with = defaultdict[str, list[tuple[int, int]]](list)
         for (term, passage), times in found.items():
             check()

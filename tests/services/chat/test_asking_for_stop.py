@@ -16,6 +16,7 @@ import pytest
 
 from rdchat.chat.attachments import passage_index
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached
+from rdchat.chat.attachments.passage_index import PassageIndex
 from rdchat.chat.conversation import Message
 from rdchat.chat.projects import Project
 from rdchat.inference.api import ChatMessage, Role
@@ -140,6 +141,18 @@ def test_passages_are_found_between_questions_for_stop(name: str, monkeypatch: p
         prompt.with_files(text_of, work.check, project=found).turns(work.check)
     assert len(found.passages) == len(questions)
     assert work.most < MOST
+
+
+def test_an_index_answers_after_a_search_that_was_stopped() -> None:
+    index = PassageIndex([("a", [f"lamp {number} " + "brass " * 900 for number in range(9)])])
+    found = index.ranked("brass lamp 7")
+    for asked in range(1, 12):
+        left = iter(range(asked))
+        with pytest.raises(StopIteration) as stopped:
+            index.ranked("brass lamp 7", lambda: next(left))  # noqa: B023
+        # The error, whose frame has the rows, lives on.
+        assert stopped.value
+        assert index.ranked("brass lamp 7") == found
 
 
 def test_a_reply_is_stopped_while_its_files_are_counted(window: Window, engine: ScriptedEngine) -> None:
