@@ -28,7 +28,7 @@ _PASSAGES = 8
 _MAX_PASSAGES = 6
 # An estimate where nothing can be counted.
 _CHARACTERS_OF_TOKEN = 4
-# Passages of so many questions stay in memory, and all of the last prompt; those that were used first go first.
+# Passages of so many questions stay in memory, and those of the last prompt; the least recently used go first.
 _CACHED = 512
 
 type _Parts = Sequence[tuple[AttachedFile, str]]
