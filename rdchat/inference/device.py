@@ -277,7 +277,8 @@ def memory_errors(during: str) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not ran_out_of_memory(error):
             raise
-        _LOG.warning("Not enough memory %s: %s", during, error)
+        # MLX's own text, which has numbers only.
+        _LOG.warning("Not enough memory %s: %s", during, str(error))
         _let_go(error)
         raise OutOfMemoryError(f"There was not enough memory {during}.", _HINT) from error
 
