@@ -43,9 +43,11 @@ class WordlessFormatter(logging.Formatter):
         return super().format(shown)
 
     def formatException(self, ei: Any) -> str:
-        return "\nafter:\n".join(
-            f"{_named(each)}\n{''.join(traceback.format_tb(each.__traceback__))}".rstrip() for each in _causes(ei[1])
-        )
+        lines = list[str]()
+        for error in _causes(ei[1]):
+            lines.append(_named(error))
+            lines += (f"  {frame.filename}:{frame.lineno} {frame.name}" for frame in _frames(error))
+        return "\n".join(lines)
 
 
 def _named(error: BaseException) -> str:
@@ -53,9 +55,13 @@ def _named(error: BaseException) -> str:
     name = type(error).__name__
     if isinstance(error, OSError) and error.errno:
         name += f" ({os.strerror(error.errno)})"
-    for frame in traceback.extract_tb(error.__traceback__)[-1:]:
+    for frame in _frames(error)[-1:]:
         name += f" at {Path(frame.filename).name}:{frame.lineno}"
     return name
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    return traceback.extract_tb(error.__traceback__)
 
 
 def _chain(error: BaseException) -> str:
