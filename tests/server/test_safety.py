@@ -382,16 +382,17 @@ def test_broken_body_after_the_answer_is_not_logged(server: Server, caplog: pyte
 def test_no_word_of_a_request_that_fails_is_logged(
     server: Server, gate: ScriptedGate, monkeypatch: pytest.MonkeyPatch, written: Path, path: str
 ) -> None:
+    word = "xylophone"
+
     def fail(*_arguments: object) -> None:
-        raise ValueError("about a xylophone")
+        raise ValueError(word)
 
     monkeypatch.setattr(gate, "count_tokens", fail)
     monkeypatch.setattr(gate, "generate", fail)
-    messages = [{"role": "user", "content": "xylophone"}]
-    body = {"model": "xylophone", "max_tokens": 9, "messages": messages, "xylophone": 1}
-    for name in ("default", "xylophone"):
+    body = {"max_tokens": 9, "messages": [{"role": "user", "content": word}], word: 1}
+    for name in ("default", word):
         send(server, body | {"model": name}, path)
-    assert "xylophone" not in text_of(written)
+    assert word not in text_of(written)
 
 
 def test_one_foreign_origin_among_several_is_refused(server: Server) -> None:
