@@ -39,7 +39,7 @@ class WordlessFormatter(logging.Formatter):
         # Another handler may have put the whole text of the error there.
         shown.exc_text = None
         if isinstance(shown.args, tuple):
-            shown.args = tuple(_chain(each) if isinstance(each, BaseException) else each for each in shown.args)
+            shown.args = tuple(map(_wordless, shown.args))
         return super().format(shown)
 
     def formatException(self, ei: Any) -> str:
@@ -60,12 +60,12 @@ def _named(error: BaseException) -> str:
     return name
 
 
+def _wordless(argument: object) -> object:
+    return " after ".join(map(_named, _causes(argument))) if isinstance(argument, BaseException) else argument
+
+
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     return traceback.extract_tb(error.__traceback__)
-
-
-def _chain(error: BaseException) -> str:
-    return " after ".join(map(_named, _causes(error)))
 
 
 def _causes(error: BaseException) -> list[BaseException]:

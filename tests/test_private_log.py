@@ -32,7 +32,6 @@ _PLAIN = {
     "what", "part.value", "notice.title", "type(error).__name__",
     "name", "self._name",  # of a thread, a work or a child
     "error.strerror",  # the system's
-    "stack",  # lines of code
 }  # fmt: skip
 _NAMED = {
     ("files/atomic_file.py", "file.name"),  # of a cache, by a digest
