@@ -143,3 +143,13 @@ def test_no_button_counts_at_once_whenever_it_comes(
     with qtbot.waitSignal(added.clicked):
         click_on(added)
     question.close()
+
+
+def test_dialogs_are_opened_where_the_tests_of_windows_press_at_once() -> None:
+    """`tests/ui/conftest.py` follows `open`: where a test opens a dialog, all of it is pressed at once."""
+    found = set[str]()
+    for path in sorted((ROOT / "ui").rglob("*.py")):
+        for node in ast.walk(module_tree(path)):
+            if isinstance(node, ast.Attribute) and node.attr in ("exec", "exec_"):
+                found.add(path.name)
+    assert found == {"list_view.py"}, "a drag is no dialog"
