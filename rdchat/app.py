@@ -242,7 +242,7 @@ def main(request: StartRequest = JUST_SHOW) -> int:
     try:
         instance = SingleInstance(paths.data_dir())
         if not instance.claim(request):
-            _LOG.info("rdchat is open already; it has the request: %s", request)
+            _LOG.info("rdchat is open already; it has the request")
             return 0
         # A restore that was decided before a crash is finished before anything opens the files. If they are locked, it
         # has to wait: opening the store, which comes next, reports the lock.

@@ -10,6 +10,7 @@ import io
 import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import filterfalse
@@ -19,7 +20,7 @@ from typing import Any, NoReturn
 from rdchat import __version__, host, log, paths
 from rdchat.commands.terminal import INTERRUPTED, LOAD_ANYWAY, SHARED, TerminalStream
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
-from rdchat.files import close_to_others, remove_abandoned
+from rdchat.files import close_to_others, remove_abandoned, remove_unfinished
 from rdchat.services.app.start_request import StartRequest, is_own_address, request_of_start
 from rdchat.work import error_of
 
@@ -139,6 +140,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.set_up_logging()
         _close_folders()
         remove_abandoned()
+        # A disk of the network may not answer.
+        threading.Thread(target=remove_unfinished, daemon=True).start()
         return _run(args, files)
     except KeyboardInterrupt:
         return INTERRUPTED

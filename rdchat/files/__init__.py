@@ -20,6 +20,7 @@ from rdchat.files.atomic_file import (
     write_json,
     write_unflushed,
 )
+from rdchat.files.chosen_places import chosen_file, folder_beside, remove_unfinished
 from rdchat.files.foreign_files import (
     MAX_ENTRIES,
     REFETCH_HINT,

@@ -65,7 +65,7 @@ def temporary_of(path: Path) -> Path:
 
 
 @contextmanager
-def atomic_file(path: Path, problem: str | None = None) -> Iterator[Path]:
+def atomic_file(path: Path, problem: str | None = None, temporary: Path | None = None) -> Iterator[Path]:
     """Give a path to write to; after the block the file replaces `path` at once, when it is safely on disk.
 
     A crash or a power loss leaves the old file or the new one, and perhaps a temporary file beside it.
@@ -73,12 +73,13 @@ def atomic_file(path: Path, problem: str | None = None) -> Iterator[Path]:
     Args:
         path: The file.
         problem: The message if it cannot be written, without a full stop; None for a standard one.
+        temporary: The path to write to, on the same disk; None for one beside it.
 
     Raises:
         StorageFullError: If the disk is full.
         StorageError: If the file cannot be written.
     """
-    temporary = temporary_of(path)
+    temporary = temporary or temporary_of(path)
     try:
         yield temporary
         flush_to_disk(temporary)

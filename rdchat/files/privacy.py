@@ -19,7 +19,7 @@ _OTHERS = 0o077
 _OUR_NAMES = (
     ".", "chats", "conversations", "costs", "digests", "drafters", "facts", "instance.lock", "kernels",
     "library.json", "logs", "models", "part-", "phrases", "preparation.lock", "replies", "restore", "server-key",
-    "settings", "training", "tried", "unsaved-replies-",
+    "settings", "training", "tried", "unfinished", "unsaved-replies-",
 )  # fmt: skip
 # The value of `_before` until `write_privately` was called.
 _NO_CHANGE = -1

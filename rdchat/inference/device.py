@@ -277,7 +277,8 @@ def memory_errors(during: str) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not ran_out_of_memory(error):
             raise
-        _LOG.warning("Not enough memory %s: %s", during, error)
+        # MLX's own text has numbers only. What was done may have the name of a folder.
+        _LOG.warning("Not enough memory: %s", str(error))
         _let_go(error)
         raise OutOfMemoryError(f"There was not enough memory {during}.", _HINT) from error
 
@@ -296,7 +297,7 @@ def device_errors(during: str) -> Iterator[None]:
         # MLX raises no other type.
         if type(error) is not RuntimeError:
             raise
-        _LOG.exception("The device failed %s", during)
+        _LOG.exception("The device failed")
         _let_go(error)
         if str(error).startswith("[ring]"):
             raise RanksError(f"The connection to another Mac was lost {during}.", "Load the model again.") from error

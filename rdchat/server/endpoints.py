@@ -10,7 +10,6 @@ import logging
 import re
 import secrets
 import time
-import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
@@ -92,10 +91,8 @@ class Endpoints:
             pass
         except ApiError as error:
             await _send_error(path, response, error)
-        except Exception as error:
-            # Its message might hold a client's text.
-            stack = "".join(traceback.format_tb(error.__traceback__))
-            _LOG.error("A request failed unexpectedly: %s\n%s", type(error).__name__, stack)
+        except Exception:
+            _LOG.exception("A request failed unexpectedly")
             await _send_error(path, response, ApiError(500, "Something unexpected went wrong in rdchat."))
 
     async def _answer(self, path: str, headers: Headers, scope: Scope, receive: Receive, response: Response) -> None:

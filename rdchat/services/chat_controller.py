@@ -221,7 +221,7 @@ class ChatController(QObject):
         for close in (self.recorder.end_replies, self.traces.end_traces, self._rescue_file.write_replies):
             with errors_logged("Saving"):
                 close()
-        self._store.on_notice = lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail)
+        self._store.on_notice = lambda notice: _LOG.warning(notice.title)
         return ended
 
     def _remember_chat(self) -> None:

@@ -349,11 +349,12 @@ class ChildRun:
         request.woken.set()
 
     def _pass_on_log(self) -> None:
-        """Log what the child writes to standard error, until it ends."""
+        """Log what the child writes to standard error, until it ends, unless it is another program's, such as ssh's."""
         with cast("BinaryIO", self.process.stderr) as log:
             for line in iter(partial(log.readline, _LOG_LINE), b""):
                 self.last_log = line.decode(errors="replace").strip() or self.last_log
-                _LOG.warning("%s: %s", self._name, self.last_log)
+                if not self._is_group:
+                    _LOG.warning("%s: %s", self._name, self.last_log)
 
 
 def _end_error(status: int) -> ChildEndedError:

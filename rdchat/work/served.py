@@ -8,7 +8,6 @@ same messages: four bytes of length, big-endian, then a JSON object. The parent 
 """
 
 import json
-import logging
 import os
 import queue
 import signal
@@ -18,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from rdchat.errors import RdchatError
+from rdchat.log import log_to_parent
 from rdchat.work.job import CancelledError, Job, error_of, outcome_of
 
 MAX_BYTES = 2**28
@@ -78,7 +78,7 @@ class ParentLink:
 
     Args:
         grace_s: Time for requests to stop in good order after the parent is gone; 0 ends them at once.
-        logs: Whether the parent logs the child's messages; not if they could quote a foreign file.
+        logs: Whether the parent logs the child's messages.
     """
 
     def __init__(self, grace_s: float = 0.0, *, logs: bool) -> None:
@@ -92,7 +92,7 @@ class ParentLink:
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         if logs:
-            logging.basicConfig(stream=log, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+            log_to_parent(log)
         self._grace_s = grace_s
         self._writing = threading.Lock()
         self._jobs: dict[int, Job[Any]] = {}

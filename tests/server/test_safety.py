@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,9 @@ from rdchat.server.server import Server
 from rdchat.server.server_settings import Limits, Phase, ServerSettings, host_names
 from tests.server.conftest import ASK, PATH, MakeServer, port_of, send, wait_until
 from tests.server.fakes import KEY, MODEL, Script, ScriptedGate
+from tests.written_log import text_of, written
+
+__all__ = ["written"]
 
 
 @contextmanager
@@ -399,6 +403,23 @@ def test_broken_body_after_the_answer_is_not_logged(server: Server, caplog: pyte
         while connection.recv(1000):
             pass
     assert not caplog.records
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages/count_tokens"])
+def test_no_word_of_a_request_that_fails_is_logged(
+    server: Server, gate: ScriptedGate, monkeypatch: pytest.MonkeyPatch, written: Path, path: str
+) -> None:
+    word = "xylophone"
+
+    def fail(*_arguments: object) -> None:
+        raise ValueError(word)
+
+    monkeypatch.setattr(gate, "count_tokens", fail)
+    monkeypatch.setattr(gate, "generate", fail)
+    body = {"max_tokens": 9, "messages": [{"role": "user", "content": word}], word: 1}
+    for name in ("default", word):
+        send(server, body | {"model": name}, path)
+    assert word not in text_of(written)
 
 
 def test_one_foreign_origin_among_several_is_refused(server: Server) -> None:

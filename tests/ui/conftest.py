@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices, QStyleHints
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MessagePath
@@ -29,6 +29,7 @@ from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
 from tests.stores import quick_stores
+from tests.ui.early_presses import opening_pressed_at_once
 
 __all__ = ["quick_stores"]
 
@@ -97,8 +98,13 @@ class Chat:
 
 @pytest.fixture(autouse=True)
 def careful_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let much time pass before each press, so that every question was read."""
+    """Let much time pass before each press, so that every question was read.
+
+    Wherever a test opens a dialog, everything in it is pressed at once, before that time passes.
+    """
     monkeypatch.setattr(ConsentPause, "clock", count(step=1000).__next__)
+    for kind in (QDialog, QMessageBox):
+        monkeypatch.setattr(kind, "open", opening_pressed_at_once(kind.open))
 
 
 @pytest.fixture(autouse=True)

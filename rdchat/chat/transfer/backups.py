@@ -21,7 +21,6 @@ import json
 import os
 import shutil
 import sqlite3
-import tempfile
 import time
 import zipfile
 import zlib
@@ -45,7 +44,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import TaskProgress
 from rdchat.chat.transfer.foreign_chats import date
 from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
-from rdchat.files import FileLock, atomic_file, companion, flush_to_disk, from_plain, json_or_none, opened, set_aside
+from rdchat.files import FileLock, chosen_file, companion, flush_to_disk, from_plain, json_or_none, opened, set_aside
 from rdchat.work import Job
 
 FORMAT = "rdchat backup"
@@ -116,12 +115,8 @@ def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str,
     """
     target = Path(path)
     progress = TaskProgress(job)
-    with (
-        reading(Path(database)) as connection,
-        atomic_file(target) as temporary,
-        tempfile.TemporaryDirectory(prefix="part-", dir=target.parent) as folder,
-    ):
-        copy = Path(folder) / DATABASE
+    with reading(Path(database)) as connection, chosen_file(target) as temporary:
+        copy = temporary.with_name(DATABASE)
         settings_data = Path(settings).read_bytes() if Path(settings).exists() else None
         try:
             copy_database(connection, copy, lambda share: progress.report("Copying the chats", share * _COPY_SHARE))

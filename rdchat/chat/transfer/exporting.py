@@ -4,7 +4,6 @@
 strings yield blocks of Markdown, which `as_markdown` separates by blank lines.
 """
 
-import os
 import re
 import shutil
 import sqlite3
@@ -37,8 +36,8 @@ from rdchat.chat.storage import (
 from rdchat.chat.summaries import ContextCut
 from rdchat.chat.transfer.chat_import import ExportReport, TaskProgress
 from rdchat.chat.transfer.rdchat_json import write_chats
-from rdchat.errors import ImageRefusedError, StorageError, file_error
-from rdchat.files import atomic_file, from_plain
+from rdchat.errors import ImageRefusedError, StorageError, file_errors
+from rdchat.files import chosen_file, folder_beside, from_plain
 from rdchat.inference.api import SAMPLING_NUMBERS, FinishReason, Role, SamplingDefaults, SamplingParams
 from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
 from rdchat.work import Job
@@ -287,7 +286,7 @@ def export_chats(
         shares = shares or chats is None
         full_chats = _read(connection, ids, TaskProgress(job))
         if kind == "json":
-            with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
+            with chosen_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
                 usual = order.usual()
                 has_images = connection.execute(_HAS_IMAGES).fetchone() is not None
                 entries = _with_projects(connection, full_chats, order, shares=shares, everything=chats is None)
@@ -364,8 +363,11 @@ def _write_one(path: Path, chat: FullChat, text_of: TextOf) -> None:
     names = chain([f"{path.stem} images"], (f"{path.stem} images {number}" for number in count(2)))
     images = next(each for each in map(path.with_name, names) if not each.exists(follow_symlinks=False))
     try:
-        with atomic_file(path) as temporary:
-            temporary.write_text(text_of(chat, images), encoding="utf-8")
+        with chosen_file(path) as temporary:
+            made = temporary.with_name(images.name)
+            temporary.write_text(text_of(chat, made), encoding="utf-8")
+            if made.exists():
+                made.rename(images)
     except BaseException:
         shutil.rmtree(images, ignore_errors=True)
         raise
@@ -375,19 +377,13 @@ def _write_folder(folder: Path, chats: Iterator[FullChat], text_of: TextOf) -> N
     """Write chats to files of a new folder, which appears when it is complete or not at all."""
     if folder.exists(follow_symlinks=False):
         raise StorageError(f"{folder} already exists.", "Choose another name.")
-    partial = folder.with_name(f"part-{folder.name}-{os.getpid()}")
-    try:
-        partial.mkdir()
+    with folder_beside(folder) as partial, file_errors(f"{folder} cannot be written", "Choose another folder."):
         names = dict[str, int]()
         for chat in chats:
             target = partial / _free_name(chat.conversation.title, names)
             with target.open("x", encoding="utf-8") as file:
                 file.write(text_of(chat, target.with_name(f"{target.stem} images")))
         partial.rename(folder)
-    except OSError as error:
-        raise file_error(error, f"{folder} cannot be written", "Choose another folder.") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def file_name(title: str, ending: str) -> str:

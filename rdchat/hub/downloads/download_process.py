@@ -6,7 +6,6 @@ and as result. The record on disk, from which a download resumes, is a `Reposito
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -171,9 +170,6 @@ def _ended(download: Download, outcome: Any) -> Download:
 
 def main(make_drafter: MakeDrafter) -> int:
     """Serve the app's requests until it ends; return the exit status."""
-    # The HTTP client logs addresses, some of which are signed.
-    for library in ("httpx2", "httpcore2"):
-        logging.getLogger(library).setLevel(logging.ERROR)
     # Other programs use the hub's cache too.
     with with_persons_umask():
         queue = DownloadQueue(make_drafter)

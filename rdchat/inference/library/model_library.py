@@ -133,7 +133,7 @@ def facts_reader(
         except ChildClosedError:  # The app is quitting.
             return FolderFacts(problem=f"{path} could not be read.")
         except RdchatError as error:
-            _LOG.warning("The facts of %s could not be read: %s", path, error)
+            _LOG.warning("The facts of a model could not be read: %s", error)
             return FolderFacts(problem=f"{path} could not be read.")
         return facts
 

@@ -29,7 +29,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from rdchat.errors import ImageRefusedError, ModelError, OutOfMemoryError, reason_of
+from rdchat.errors import ImageRefusedError, ModelError, OutOfMemoryError
 from rdchat.files import REFETCH_HINT, readable_entries
 from rdchat.inference.api import CacheFolder, ChatImage, GenerationRequest, ImageSpan, Stage, images_of
 from rdchat.inference.device import is_device_error, memory_errors, on_gpu
@@ -262,7 +262,7 @@ class ImageRows:
                 seen = tower(TowerCall(TowerWeights(arrays), own, patches, layout.grids[0], lambda _: None))
             fits = {each.shape for each in seen.arrays} == {(layout.pixel_tokens, self._vision.width)}
         except _FOREIGN as error:
-            _LOG.warning("The vision of %s does not fit: %s", self._name, reason_of(error))
+            _LOG.warning("The vision of a model does not fit: %s", error)
             fits = False
         if not fits:
             raise ModelError("Its vision is of a kind that rdchat does not know, or does not fit its settings.")

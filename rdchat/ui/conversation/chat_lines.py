@@ -16,7 +16,6 @@ from rdchat.ui.style import (
     MEDIUM,
     SMALL,
     TIGHT,
-    ConsentPause,
     ElidedLabel,
     Ground,
     TextButton,
@@ -68,7 +67,6 @@ class NoteLine(BannerArea):
             banner.add_action("Edit…", partial(self._edit, note), closes=False)
             if not is_long:
                 banner.add_action("Keep", partial(self._notes.keep, note, note.text), closes=False)
-            ConsentPause(*banner.buttons)
             self.show_banner(banner, "note")
 
     def add_note(self, message: Message, text: str) -> None:

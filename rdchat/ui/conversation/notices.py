@@ -34,6 +34,7 @@ from rdchat.ui.style import (
     TEXT_WIDTH,
     TIGHT,
     Card,
+    ConsentPause,
     IconButton,
     PlainLabel,
     Theme,
@@ -105,6 +106,7 @@ class Banner(Card):
         row(self._picture, (self._box, 1), self.cross, within=self, margins=(MEDIUM, SMALL, SMALL, SMALL))
         theme.changed.connect(self._draw_icon)
         self._draw_icon()
+        ConsentPause(self)
 
     def add_action(self, text: str, act: Callable[[], object], tip: str = "", *, closes: bool = True) -> QPushButton:
         """Add a button beside the text, or below it in a narrow banner; pressing it may also close the banner."""

@@ -43,7 +43,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from rdchat.errors import InvalidSettingError
-from rdchat.files import atomic_file
+from rdchat.files import chosen_file
 from rdchat.ui.style import ALIGNMENTS, LARGE, LIGHT, Colors, Theme, paint_focus, show_tip
 
 PICTURE_TYPES = (".png", ".pdf")
@@ -236,7 +236,7 @@ def save_picture(plots: Sequence[Plot], path: Path) -> None:
     """
     check_picture_name(path)
     content = _picture(plots, path.suffix.lower())
-    with atomic_file(path) as file:
+    with chosen_file(path) as file:
         file.write_bytes(content)
 
 

@@ -39,7 +39,6 @@ from rdchat.ui.style import (
     WIDTH,
     Answer,
     CodeField,
-    ConsentPause,
     ElidedLabel,
     FileMode,
     FormSheet,
@@ -302,7 +301,6 @@ class ToolsPage(SettingsPage):
         sheet = Sheet(self.window(), self._theme, title, note, answers, parts=[field])
         sheet.buttons[0].setDefault(True)
         sheet.buttons[0].setFocus()
-        ConsentPause(*sheet.buttons)
         sheet.open()
 
     def _put(self, server: ToolServer, secrets: Mapping[str, str] | None = None) -> None:

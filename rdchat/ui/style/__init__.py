@@ -15,6 +15,7 @@ from rdchat.ui.style.buttons import (
     pop_up,
     push_button,
 )
+from rdchat.ui.style.consent_pause import ConsentPause
 from rdchat.ui.style.formatting import (
     LEAVES,
     MACHINE,
@@ -102,7 +103,6 @@ from rdchat.ui.style.layouts import (
 )
 from rdchat.ui.style.opening import (
     SHOW_FOLDER,
-    ConsentPause,
     FileMode,
     SideWindow,
     announce,

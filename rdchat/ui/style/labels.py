@@ -27,6 +27,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from rdchat.ui.style.consent_pause import ConsentPause
 from rdchat.ui.style.theme import SMALL, Theme, control_font, paint_card, set_role
 
 # The longest line of a tooltip that is not wrapped, in characters, and the most lines of one.
@@ -147,6 +148,8 @@ def message_box(
 ) -> QMessageBox:
     """Return a message box that shows its texts as they are; one with a parent is deleted once it is closed.
 
+    Its buttons count after a pause for reading, also those that are added later.
+
     Args:
         icon: The kind of message.
         text: The message, in one line.
@@ -160,6 +163,9 @@ def message_box(
     box.setText(text)
     box.setInformativeText(detail)
     box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, parent is not None)
+    # macOS's own dialog would hand on each press.
+    box.setOption(QMessageBox.Option.DontUseNativeDialog)
+    ConsentPause(box)
     return box
 
 

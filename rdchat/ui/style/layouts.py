@@ -35,6 +35,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.ui.style.buttons import Action, dialog_buttons, push_button
+from rdchat.ui.style.consent_pause import ConsentPause
 from rdchat.ui.style.labels import PlainLabel, ThemedLabel, set_tip, single_shot, small_text
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, show_icon
 
@@ -398,7 +399,7 @@ def nothing() -> None:
 class Sheet(QDialog):
     """A dialog in front of a window: a title, a text, widgets, and a row of buttons that close it.
 
-    Escape presses the first button, Return the last.
+    Escape presses the first button, Return the last. Presses count after a pause for reading.
 
     Args:
         window: The sheet stands in front of it.
@@ -442,6 +443,7 @@ class Sheet(QDialog):
         self.buttons[-1].setDefault(True)
         self._column = column(*head, *parts, MEDIUM, line, within=self, margins=LARGE)
         self.fit()
+        ConsentPause(self)
 
     def fit(self) -> None:
         """Take the height that the parts need."""

@@ -1,18 +1,12 @@
-"""Opens windows, questions and file dialogs, and pages and folders in other programs.
-
-`ConsentPause` keeps a question from being answered before it can have been read.
-"""
+"""Opens windows, questions and file dialogs, and pages and folders in other programs."""
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, Qt, QTimerEvent, QUrl
+from PySide6.QtCore import QEvent, QPoint, Qt, QUrl
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QCloseEvent, QDesktopServices, QKeyEvent
 from PySide6.QtWidgets import (
-    QAbstractButton,
-    QApplication,
     QCheckBox,
     QDialog,
     QFileDialog,
@@ -24,91 +18,14 @@ from PySide6.QtWidgets import (
 from rdchat import host
 from rdchat.errors import StorageError, file_errors
 from rdchat.files import with_persons_umask
+from rdchat.ui.style.consent_pause import ConsentPause
 from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.theme import TIGHT
 
-# The shortest pause before an answer counts; a longer double click of the system prolongs it.
-_SHORTEST_S = 0.5
-# The events that begin the pause anew.
-_APPEARED = (
-    QEvent.Type.Show,
-    QEvent.Type.Move,
-    QEvent.Type.ParentChange,
-    QEvent.Type.DevicePixelRatioChange,
-    # The window came to the front, or what stood above it went.
-    QEvent.Type.WindowActivate,
-    QEvent.Type.WindowUnblocked,
-    QEvent.Type.Expose,
-)
-_CLICKS = (QEvent.Type.MouseButtonPress, QEvent.Type.MouseButtonDblClick)
-_KEYS = (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space, Qt.Key.Key_Select)
 FileMode = QFileDialog.FileMode
 SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open Folder"
 """Text of the button that calls `show_folder`."""
 _OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
-
-
-class ConsentPause(QObject):
-    """Swallows presses of buttons that were begun before their question could be read.
-
-    The pause lasts half a second, or as long as a double click if that is longer. It begins when the buttons appear,
-    and anew when they move or grow on the screen, and when their window comes to the front or is uncovered: the press
-    may be meant for what stood there before.
-    A key that repeats never counts. The buttons stay enabled, so the focus and a screen reader's cursor stay on them.
-    Escape answers no at any time.
-
-    Args:
-        buttons: The answers; in a dialog, the pause also holds for its default button.
-    """
-
-    clock = staticmethod(time.monotonic)
-
-    def __init__(self, *buttons: QAbstractButton) -> None:
-        super().__init__(buttons[0])
-        self._begun = self.clock()
-        if isinstance(box := buttons[0].window(), QMessageBox):
-            # macOS's own dialog would hand on each press.
-            box.setOption(QMessageBox.Option.DontUseNativeDialog)
-        for button in buttons:
-            button.installEventFilter(self)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether presses count now."""
-        return self.clock() - self._begun >= max(_SHORTEST_S, QApplication.doubleClickInterval() / 1000)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Begin the pause anew, or return True for a press to swallow it.
-
-        What moves or appears may be any part around the buttons; what grows must be a button. Presses are swallowed at
-        the buttons, and at a dialog, which would hand Return to its default button.
-        """
-        has_grown = event.type() is QEvent.Type.Resize and isinstance(watched, QAbstractButton)
-        if has_grown or event.type() in _APPEARED:
-            self._begun = self.clock()
-            self._watch(watched)
-        elif isinstance(watched, QAbstractButton | QDialog) and _is_press(event):
-            return not self.is_over or (isinstance(event, QKeyEvent) and event.isAutoRepeat())
-        elif isinstance(watched, QAbstractButton) and isinstance(event, QTimerEvent) and not self.is_over:
-            # For a screen reader's press, Qt draws the button as pressed, and emits `clicked` when a timer ends. The
-            # timer's event is handled with the signals blocked: the button is released, and nothing is clicked.
-            with QSignalBlocker(watched):
-                return watched.event(event)
-        return False
-
-    def _watch(self, part: QObject | None) -> None:
-        """Watch a part and all that it stands in: it moves and appears with them."""
-        while isinstance(part, QWidget):
-            part.installEventFilter(self)
-            # The event of being uncovered goes to a window's handle, not to the widget.
-            part = part.windowHandle() if part.isWindow() else part.parentWidget()
-        if part is not None:
-            part.installEventFilter(self)
-
-
-def _is_press(event: QEvent) -> bool:
-    is_key = isinstance(event, QKeyEvent) and event.key() in _KEYS
-    return event.type() in _CLICKS or (is_key and event.type() is QEvent.Type.KeyPress)
 
 
 # Windows
@@ -223,7 +140,6 @@ def ask(
     box.setDefaultButton(keep)
     box.setEscapeButton(keep)
     do.clicked.connect(then)
-    ConsentPause(do, keep)
     box.open()
     return box
 
@@ -313,6 +229,7 @@ def _dialog(parent: QWidget, title: str, start: str, filters: Sequence[str], acc
     dialog = QFileDialog(parent, title, start)
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     dialog.setNameFilters(filters)
+    ConsentPause(dialog)
     if accept:
         dialog.setLabelText(QFileDialog.DialogLabel.Accept, accept)
     return dialog

@@ -93,7 +93,6 @@ class CallCard(Card):
             run.setEnabled(waiting.status != "starting")
         for button in self.buttons.values():
             button.setAccessibleDescription(f"{title} {button.toolTip()}")
-        ConsentPause(*self.buttons.values())
         head = row(ThemedLabel(theme, title, bold=True), ThemedLabel(theme, f"a tool of {server}", "muted"), None)
         description = ElidedLabel(theme, "", "muted", -1)
         self.remark = small_text(theme, "", "warning")
@@ -101,6 +100,7 @@ class CallCard(Card):
         column(*parts, within=self, spacing=TIGHT + 2, margins=(MEDIUM, SMALL + 2, MEDIUM, SMALL + 2))
         description.show_text(visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split())))
         self.remark.show_text(_remark_on(waiting))
+        ConsentPause(self)
 
 
 def _remark_on(waiting: WaitingCall) -> str:
@@ -141,6 +141,7 @@ class PendingCalls(QWidget):
         self._state: object = None
         self.note = small_text(theme)
         self.go_on = TextButton("Let It Go On", theme, calls.go_on)
+        ConsentPause(self.go_on)
         self._column = column(row((self.note, 1), self.go_on), within=self, margins=(EDGE, TIGHT, EDGE, TIGHT))
         calls.changed.connect(self.show_calls)
         self.show_calls()

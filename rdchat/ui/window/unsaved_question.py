@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QMessageBox, QWidget
 from rdchat.chat.conversation import Notice
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder
 from rdchat.services.chat_list.chat_order import named
-from rdchat.ui.style import ConsentPause, message_box, single_shot
+from rdchat.ui.style import message_box, single_shot
 from rdchat.wording import counted
 
 # While the question is open, what is unsaved is looked at so often: a retry may have saved it.
@@ -64,7 +64,6 @@ class UnsavedQuestion(QObject):
         box.setDefaultButton(again)
         box.setEscapeButton(cancel)
         box.finished.connect(self._forget)
-        ConsentPause(*box.buttons())
         self._box = box
         self._recorder.read_titles()
         self._refresh()

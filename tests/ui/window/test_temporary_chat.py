@@ -16,6 +16,7 @@ from rdchat.ui.conversation.chat_lines import TemporaryBar
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
+from tests.ui.early_presses import no_time_passes, press_everything
 from tests.ui.shown_widgets import answer_question, click_on
 from tests.ui.window.message_menus import banners_of
 
@@ -226,3 +227,18 @@ def test_its_images_are_files_while_a_reply_reads_them(window: MainWindow, chat:
     assert image.path.is_relative_to(temporary)
     # A file to draw the image from ends soon.
     chat.qtbot.waitUntil(lambda: files().keys() == {"lock", "chat.db.lock"})
+
+
+def test_no_answer_to_the_question_counts_at_once(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
+    """A click 50 ms after the question stored the chat: its button came after the pause."""
+    begin(window, chat)
+    chat.say(WORDS)
+    with no_time_passes():
+        window.commands.new_chat()
+        chat.qtbot.waitUntil(lambda: question_of(window) is not None)
+        box = question_of(window)
+        assert box is not None
+        assert "Keep This Chat" in [button.text() for button in box.buttons()]
+        press_everything(box)
+    assert not holders(tmp_path)
+    answer_question(window, "Discard")
