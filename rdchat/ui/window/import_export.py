@@ -391,7 +391,7 @@ class ImportExport(QObject):
         field.show_code(text[:_MAX_OFF])
         field.fit(WIDTH)
         keep = partial(settings.change_values, unconfirmed=Consents())
-        confirm = partial(settings.change, settings.values.with_consent())
+        confirm = lambda: settings.change(settings.values.with_consent())  # noqa: E731
         answers = ("Keep Off", keep), ("Turn All On", confirm)
         sheet = Sheet(self._window, self._theme, _OFF, _OFF_NOTE, answers, parts=[field])
         sheet.buttons[0].setDefault(True)

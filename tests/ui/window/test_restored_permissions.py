@@ -80,8 +80,10 @@ def test_all_of_it_is_shown_and_switched_on_by_one_button(desk: Desk) -> None:
     assert text.count("\n\n") >= len(EVERYTHING.from_elsewhere(Settings()).unconfirmed.entries) - 1
     servers = desk.chat.controller.servers
     assert not servers.usable
+    desk.chat.settings.change_values(system_prompt="Changed while the sheet was open")
     click_on(button(sheet, "Turn All On"))
     assert on(desk.chat.settings.values) == on(EVERYTHING)
+    assert desk.chat.settings.values.system_prompt == "Changed while the sheet was open"
     assert {each.name for each in servers.usable} == {"files", "web", "rdchat-folder"}
     assert desk.banner is None
     desk.begin()
