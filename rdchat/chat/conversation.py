@@ -63,6 +63,8 @@ class OwnOptions:
             has "tools".
         tools_off: Full names of tools of these that are switched off.
         sent_to: Addresses of the remote servers that it may be sent to.
+        starts_servers: Whether servers of tools start when it is opened and has calls that wait; not if these are from
+            a backup.
         notes: Whether it has notes, and proposes some.
         decided_notes: Digests of the proposed notes that were kept or dismissed (`note_digest`).
         long_chats: What happens when it nearly fills the context; None for the usual.
@@ -76,6 +78,7 @@ class OwnOptions:
     tools: tuple[str, ...] = ()
     tools_off: tuple[str, ...] = ()
     sent_to: tuple[str, ...] = ()
+    starts_servers: bool = True
     notes: bool = True
     decided_notes: tuple[str, ...] = ()
     long_chats: LongChats | None = None

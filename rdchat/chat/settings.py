@@ -83,7 +83,46 @@ class WindowGeometry:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Consents:
+    """The settings that start, open, send or allow something. Those of a backup come in off (`from_elsewhere`).
+
+    All other settings are harmless. A test fails for one that is not sorted.
+
+    Attributes:
+        tool_servers: The person's servers of tools; those that come with rdchat once they were changed.
+        tool_approvals: Tools that may always be called.
+        remote_servers: Servers whose models can be chosen.
+        hosts: Macs that can run a model together with this one.
+        server_hosts: Further names by which programs call this computer.
+        server_at_start: Whether the server for other programs starts with the app.
+        server_on_network: Whether other computers can reach the server.
+        server_loads_models: Whether a request to the server may load another model.
+        looks_for_updates: Whether to look for new versions once a day; None until the person has answered.
+        notes_everywhere: Whether chats outside of projects have notes, which all chats share.
+        quick_shortcut: The quick window's shortcut over other programs, such as Ctrl+Alt+Q; empty for none.
+    """
+
+    tool_servers: tuple[ToolServer, ...] = ()
+    tool_approvals: tuple[ToolApproval, ...] = ()
+    remote_servers: tuple[RemoteServer, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    server_hosts: tuple[str, ...] = ()
+    server_at_start: bool = False
+    server_on_network: bool = False
+    server_loads_models: bool = False
+    looks_for_updates: bool | None = None
+    notes_everywhere: bool = False
+    quick_shortcut: str = ""
+
+    @property
+    def entries(self) -> list[tuple[str, Any]]:
+        """All that is on: the name of the setting, and its value or one of its items."""
+        values = ((name, value if isinstance(value, tuple) else (value,)) for name, value in _by_name(self).items())
+        return [(name, item) for name, items in values for item in items if item and getattr(item, "confirmed", True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(Consents):
     """The app's settings; the command line does not use them.
 
     Attributes:
@@ -101,25 +140,19 @@ class Settings:
         models_folder: A folder whose models are listed, and where "Open Model Folder…" begins; empty for none.
         last_chat: The chat that was open when the app ended; None opens the newest.
         larger_model_declined: Whether the person dismissed the offer of a larger model.
-        looks_for_updates: Whether to look for new versions once a day; None until the person has answered.
         looked_for_updates: Day of the last look for a new version, as 2026-11-25.
         panel_visible: Whether the speed panel is shown; None until the question after the first reply.
         sidebar_visible: Whether the list of conversations is shown.
         titles_by_model: Whether the model writes titles of new chats while it is idle.
         earlier_replies: Whether drafts may come from earlier replies.
         earlier_replies_after: The highest id of the replies that the person cleared; drafts never come from these.
-        server_at_start: Whether the server for other programs starts with the app.
         server_port: The server's port.
-        server_on_network: Whether other computers can reach the server.
-        server_loads_models: Whether a request to the server may load another model.
         server_substitutes_models: Whether the loaded model answers for one that is not installed.
-        server_hosts: Further names by which programs call this computer.
         prefix_cache_bytes: Memory for the KV caches of earlier chats; None for the engine's own limit.
         unload_after_minutes: Minutes without a request until the model is unloaded; 0 for never, None for 15 on battery
             or if memory is short.
         menu_bar_item: Whether rdchat has an item in the menu bar, or in the system tray.
         stays_open: Whether the app goes on when its window is closed, if the item or the Dock can bring it back.
-        quick_shortcut: The quick window's shortcut over other programs, such as Ctrl+Alt+Q; empty for none.
         window_geometry: Qt's own format, in base64.
         window_state: Sizes of the splitter, in base64.
         side_windows: Positions and sizes of side windows.
@@ -128,14 +161,10 @@ class Settings:
         palette_recent: Keys of what was chosen in the command palette, the last one first.
         keep_caches: Whether KV caches of chats are kept on disk.
         kept_caches_gb: Size limit of the caches on disk, in units of 10**9 bytes.
-        tool_servers: The person's servers of tools; those that come with rdchat once they were changed.
-        tool_approvals: Tools that may always be called.
-        remote_servers: Servers whose models can be chosen.
-        hosts: Macs that can run a model together with this one.
         image_cap: How many tokens of the context an image may take.
-        notes_everywhere: Whether chats outside of projects have notes, which all chats share.
         notes_tokens: The most tokens of the notes in a prompt.
         long_chats: What happens when a chat nearly fills the model's context.
+        unconfirmed: What was on in a restored backup, and is off here until the person confirms it.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -155,7 +184,6 @@ class Settings:
     models_folder: str = ""
     last_chat: int | None = None
     larger_model_declined: bool = False
-    looks_for_updates: bool | None = None
     looked_for_updates: str = ""
     panel_visible: bool | None = None
     # Names of the collapsed sections; at first those with more than the speed.
@@ -164,17 +192,13 @@ class Settings:
     titles_by_model: bool = True
     earlier_replies: bool = True
     earlier_replies_after: int = 0
-    server_at_start: bool = False
     server_port: int = DEFAULT_PORT
-    server_on_network: bool = False
-    server_loads_models: bool = False
     server_substitutes_models: bool = True
     server_hosts: tuple[str, ...] = ("host.docker.internal",)
     prefix_cache_bytes: int | None = None
     unload_after_minutes: int | None = None
     menu_bar_item: bool = host.MACOS
     stays_open: bool = host.MACOS
-    quick_shortcut: str = ""
     window_geometry: str = ""
     window_state: str = ""
     side_windows: tuple[WindowGeometry, ...] = ()
@@ -183,14 +207,10 @@ class Settings:
     palette_recent: tuple[str, ...] = ()
     keep_caches: bool = True
     kept_caches_gb: int = 10
-    tool_servers: tuple[ToolServer, ...] = ()
-    tool_approvals: tuple[ToolApproval, ...] = ()
-    remote_servers: tuple[RemoteServer, ...] = ()
-    hosts: tuple[Host, ...] = ()
     image_cap: ImageCap = ImageCap.MEDIUM
-    notes_everywhere: bool = False
     notes_tokens: int = 1000
     long_chats: LongChats = LongChats.ASK
+    unconfirmed: Consents = Consents()
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
@@ -231,6 +251,44 @@ class Settings:
         before = self.chosen_sampling
         chosen = {name: value for name, value in asdict(values).items() if name in before or value != seen[name]}
         return replace(self, sampling=SamplingParams(**chosen), sampling_chosen=tuple(sorted(chosen)))
+
+    def from_elsewhere(self, here: "Settings") -> "Settings":
+        """Return the settings of a backup with all off that was not agreed to here; `unconfirmed` has that.
+
+        A server of tools was agreed to if one of its `origin` was confirmed. Others stay in the list, off.
+        """
+        given = self.with_consent()
+        kept = _by_name(Consents())
+        off = dict(kept)
+        for name in off:
+            value = getattr(given, name)
+            mine = getattr(here, name)
+            if isinstance(value, tuple):
+                agreed = [*map(_agreed, mine)]
+                kept[name] = tuple(each for each in value if _agreed(each) in agreed)
+                off[name] = tuple(each for each in value if _agreed(each) not in agreed)
+            else:
+                (kept if value == mine else off)[name] = value
+        kept["tool_servers"] += tuple(replace(each, enabled=False, confirmed=False) for each in off["tool_servers"])
+        return replace(given, unconfirmed=Consents(**off), **kept)
+
+    def with_consent(self) -> "Settings":
+        """Return the settings with all on that `unconfirmed` has.
+
+        A server of tools that the person has changed or removed meanwhile stays as it is.
+        """
+        values = _by_name(self.unconfirmed)
+        for name, more in values.items():
+            mine = getattr(self, name)
+            values[name] = mine + more if isinstance(mine, tuple) else mine or more
+        seen = {each.origin: each for each in self.unconfirmed.tool_servers}
+        values["tool_servers"] = tuple(seen.get(each.origin, each) for each in self.tool_servers)
+        return replace(self, unconfirmed=Consents(), **values)
+
+
+def _agreed(item: Any) -> Any:
+    """Return what must be the same, so that an item of a list counts as agreed to."""
+    return (item.origin, item.keys_chosen) if isinstance(item, ToolServer) and item.confirmed else item
 
 
 class SettingsStore:
@@ -292,6 +350,20 @@ class SettingsStore:
             temporary.touch(mode=0o600)
             temporary.write_bytes(text.encode("utf-8", "replace"))
 
+    def drop_consent(self, here: Settings) -> Consents:
+        """Rewrite the file of a backup's settings with all off that was not agreed to here; return what is off.
+
+        Unknown settings and damaged items of `Consents` go, as a later version could read and start them.
+        """
+        settings = self.settings.from_elsewhere(here)
+        off = settings.unconfirmed
+        plain = asdict(settings)
+        consents = {"unconfirmed", *_by_name(off)}
+        data = {name: value for name, value in self._data.items() if name in plain.keys() - consents}
+        data |= {name: plain[name] for name in consents if name in self._data or off.entries}
+        self.path.write_text(json.dumps(data))
+        return off
+
     def _read(self) -> dict[str, Any]:
         try:
             content = self.path.read_bytes()
@@ -310,11 +382,11 @@ class SettingsStore:
         return {}
 
 
-def stored_settings() -> Settings:
-    """Return the settings without changing their file, whatever its state."""
+def stored_settings(path: Path | None = None) -> Settings:
+    """Return the settings, or those of another file, without changing the file, whatever its state."""
     data: Any = None
     with suppress(OSError):
-        data = json_or_none(paths.settings_path().read_bytes())
+        data = json_or_none((path or paths.settings_path()).read_bytes())
     return from_plain(Settings(), data)[0] if isinstance(data, dict) else Settings()
 
 
@@ -468,5 +540,5 @@ class OptionOrder:
         return new
 
 
-def _by_name(values: ChatValues) -> dict[str, Any]:
+def _by_name(values: ChatValues | Consents) -> dict[str, Any]:
     return {each.name: getattr(values, each.name) for each in fields(values)}

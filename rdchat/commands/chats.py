@@ -84,7 +84,7 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
     """Add the options of `restore`."""
     parser.description = (
         "The present chats are kept as conversations-before-restore-DATE.db, and can be restored "
-        "in the same way. Quit rdchat first."
+        "in the same way. What the backup starts or allows is off until you confirm it in rdchat. Quit rdchat first."
     )
     parser.add_argument("file", metavar="FILE", help="a backup, or a database kept by a restore")
 

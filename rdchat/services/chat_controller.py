@@ -91,6 +91,8 @@ class ChatController(QObject):
         self.servers = tools or ToolServers(
             control.values.tool_servers, lambda changed: control.change_values(tool_servers=changed)
         )
+        if tools is None:
+            control.changed.connect(lambda settings: self.servers.replace_servers(settings.tool_servers))
         replies = Replies(store, self.storage, self.drafting, self.earlier, self.disk_caches, servers=self.servers)
         self.replies = replies
         self.recorder = replies.recorder
@@ -157,6 +159,8 @@ class ChatController(QObject):
         chats.conversation_removed.connect(self.replies.stop_replies)
         chats.store_replaced.connect(self.earlier.rebuild)
         chats.store_replaced.connect(self.notes.waiting.clear)
+        chats.store_replaced.connect(self.calls.begin_anew)
+        chats.store_replaced.connect(self._load_restored)
         # Whatever may let the next message be sent.
         self.context.reply_requested.connect(self.continue_reply)
         for freed in (
@@ -465,6 +469,13 @@ class ChatController(QObject):
         remembered = self.model_slot.remembered_in(self.settings.values)
         if remembered != self.settings.values:
             self.settings.change(remembered)
+
+    def _load_restored(self) -> None:
+        """Load the model of a restored backup's settings, which `_remember_model` would otherwise overwrite."""
+        slot = self.model_slot
+        settings = self.settings.values
+        if slot.remembered_in(settings) != settings:
+            slot.load_model(settings.model, settings.dtype)
 
     def _show_warning(self, info: ModelInfo) -> None:
         """Raise a notice of what is wrong with a model that was loaded all the same."""

@@ -90,7 +90,7 @@ class ToolServers(QObject):
         super().__init__()
         self._save = save
         self.login_path = ""
-        self._servers = {server.name: server for server in (*BUILT_IN_SERVERS, *map(with_own_name, servers))}
+        self._servers: dict[str, ToolServer] = {}
         self._states: dict[str, ServerState] = {}
         # One for each server that starts or runs: cancelling it stops the server.
         self._runs: dict[str, Job[Any]] = {}
@@ -99,6 +99,7 @@ class ToolServers(QObject):
         self._child = ChildProcess("tools", at_once=_AT_ONCE, umask=persons_umask())
         self._work = BackgroundWork("tool servers", self)
         self._main = MainThread(self)
+        self.replace_servers(servers)
 
     @property
     def servers(self) -> tuple[ToolServer, ...]:
@@ -125,15 +126,22 @@ class ToolServers(QObject):
             secrets: New values of some of its secrets, for the keychain. Values stored before stay, if `server.secrets`
                 still names them.
         """
-        if (run := self._runs.pop(server.name, None)) is not None:
-            run.cancel()
-        self._states.pop(server.name, None)
+        self._stop(server.name)
         self._work.do(partial(self._store, server, secrets or {}))
         before = self._servers.get(server.name)
         self._servers[server.name] = server
         if secrets or before is None or before.origin != server.origin:
             self.replaced.emit(server.name)
         self._save_servers()
+
+    def replace_servers(self, servers: Iterable[ToolServer]) -> None:
+        """Take the servers of other settings, and stop all that run if any differs; keys and approvals stay."""
+        now = {server.name: server for server in (*BUILT_IN_SERVERS, *map(with_own_name, servers))}
+        if now != self._servers:
+            for name in [*self._states]:
+                self._stop(name)
+            self._servers = now
+            self.changed.emit()
 
     def remove_server(self, name: str) -> None:
         """Stop a server and forget it, with its secrets: `put` deletes those that a server does not name."""
@@ -208,6 +216,12 @@ class ToolServers(QObject):
         self._main.refuse_calls()
         self._child.close(_END_S)
         self._work.finish_work(0.5)
+
+    def _stop(self, name: str) -> None:
+        """Stop a server, if it runs, and forget its tools."""
+        if (run := self._runs.pop(name, None)) is not None:
+            run.cancel()
+        self._states.pop(name, None)
 
     def _run(self, server: ToolServer, run: Job[Any], values: dict[str, str] | RdchatError) -> None:
         """Start a server in the child, with the values of its secrets, or note why they are missing."""

@@ -6,6 +6,7 @@
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,6 +89,12 @@ class ToolServer:
     def is_remote(self) -> bool:
         """Whether data leaves this computer."""
         return bool(self.url) and not _LOCAL_ADDRESS.fullmatch(self.url)
+
+    @property
+    def source_text(self) -> str:
+        """What a person agrees to: the command or the address, the variables, and the names of secrets."""
+        variables = ", ".join([*map("=".join, self.environment.items()), *self.secrets])
+        return (self.url or shlex.join(self.command)) + (f"\n\nWith {variables}" if variables else "")
 
     @property
     def origin(self) -> str:

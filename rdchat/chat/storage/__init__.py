@@ -68,6 +68,7 @@ from rdchat.chat.storage.stored_rows import (
     assignment,
     chats_with_caches,
     conversations,
+    drop_consent,
     folder_from,
     message_from,
     message_row,

@@ -6,8 +6,9 @@ a default. The columns of a message follow from the types of the fields of `Mess
 """
 
 import json
+import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from enum import StrEnum
 from functools import partial
 from types import NoneType
@@ -68,6 +69,16 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
 
 def _own_options(text: str | None) -> OwnOptions:
     return _from_json(OwnOptions(), text) or OwnOptions()
+
+
+def drop_consent(connection: sqlite3.Connection) -> None:
+    """Have each chat of a backup ask before it goes to a remote server, and start no server when it is opened.
+
+    The options are read as the app reads them: SQLite's functions would find another one of two equal names.
+    """
+    for chat_id, text in connection.execute("SELECT id, own_options FROM conversations").fetchall():
+        own = json_column(replace(_own_options(text), sent_to=(), starts_servers=False))
+        connection.execute("UPDATE conversations SET own_options = ? WHERE id = ?", (own, chat_id))
 
 
 def shape_from(data: Any) -> AnswerShape | None:

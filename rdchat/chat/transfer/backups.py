@@ -11,7 +11,8 @@ A backup is a zip archive with the database, the settings, and a file about both
 
 Unpacked, a backup has the files as rdchat stores them.
 
-A restore is prepared in the folder `part-restore`, where the backup is unpacked, checked and migrated. Renaming this
+A restore is prepared in the folder `part-restore`, where the backup is unpacked, checked and migrated. What starts,
+opens, sends or allows something is switched off there, unless it is on here (`Consents`). Renaming this
 folder to `restore` decides it: from then on, whoever opens the store first completes the restore from where it stopped.
 The old store is kept as `conversations-before-restore-DATE.db`, and is never overwritten.
 """
@@ -31,10 +32,12 @@ from typing import Any
 
 from rdchat import __version__
 from rdchat.chat.reply_tokens import ALL
+from rdchat.chat.settings import SettingsStore, stored_settings
 from rdchat.chat.storage import (
     COMPANIONS,
     address_to_read,
     copy_database,
+    drop_consent,
     harden,
     is_special,
     reading,
@@ -87,6 +90,7 @@ class BackupFacts:
         made_at: Seconds since the epoch; None if unknown.
         settings: Whether it has settings too.
         bytes: Size of the file.
+        unconfirmed: Number of things in its settings that come in off.
     """
 
     path: str = ""
@@ -95,6 +99,7 @@ class BackupFacts:
     messages: int = 0
     settings: bool = False
     bytes: int = 0
+    unconfirmed: int = 0
 
 
 def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str, Any]:
@@ -267,7 +272,12 @@ def _from_database(source: Path, folder: Path, settings: str | None, progress: T
 
 
 def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
-    """Return the facts about the database after it was checked, migrated and opened."""
+    """Return the facts about the database after it was checked, migrated and opened.
+
+    What starts, opens, sends or allows something is switched off, unless it was agreed to here: by the settings beside
+    the folder, or in the store that a restore put aside there.
+    """
+    is_own = _LABEL in source.name and source.parent.samefile(folder.parent)
     path = folder / DATABASE
     with closing(sqlite3.connect(path, autocommit=True)) as connection:
         harden(connection)
@@ -283,12 +293,18 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         store.indexing.result()
         # The tokens of a foreign file cannot be trusted; they are made again from the texts.
         store.reply_tokens.delete_tokens(ALL)
+        if not is_own:
+            store.write(drop_consent)
         ((chats, messages),) = store.rows(COUNTS)
     for ending in (".lock", *COMPANIONS):
         companion(path, ending).unlink(missing_ok=True)
-    if (folder / SETTINGS).exists() and not isinstance(json_or_none((folder / SETTINGS).read_bytes()), dict):
+    facts = replace(facts, chats=chats, messages=messages, settings=(folder / SETTINGS).exists())
+    if facts.settings and not isinstance(json_or_none((folder / SETTINGS).read_bytes()), dict):
         raise _unusable("damaged", source)
-    return replace(facts, chats=chats, messages=messages, settings=(folder / SETTINGS).exists())
+    if facts.settings and not is_own:
+        off = SettingsStore(folder / SETTINGS).drop_consent(stored_settings(folder.parent / SETTINGS))
+        facts = replace(facts, unconfirmed=len(off.entries))
+    return facts
 
 
 def _unusable(reason: str, source: Path) -> StorageError:

@@ -239,11 +239,19 @@ class ToolCalls(QObject):
                     run.job.cancel_silently()
                 self._end_call(message_id, CancelledError())
 
+    def begin_anew(self) -> None:
+        """Forget what was approved for chats, as their ids now belong to others."""
+        self._in_chats.clear()
+        self._to_repeat.clear()
+
     # How a call goes
 
     def _start_stopped(self) -> None:
-        """Start the servers of the open chat for calls that wait; one that failed is the person's to start."""
-        if self.waiting:
+        """Start the servers of the open chat for calls that wait; one that failed is the person's to start.
+
+        Calls of a backup start nothing: their cards have a button.
+        """
+        if self.waiting and self._chat.conversation.own.starts_servers:
             self._tools.start_servers(self._chat.conversation, "stopped")
 
     def _on_reply_ended(self, reply: Message) -> None:

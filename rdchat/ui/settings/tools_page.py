@@ -285,11 +285,9 @@ class ToolsPage(SettingsPage):
         elif on and not server.confirmed:
             kind = "Connect" if server.url else "Start"
             note = _ADDRESS if server.url else _PROGRAM
-            variables = ", ".join([*map("=".join, server.environment.items()), *server.secrets])
-            names = f"\n\nWith {variables}" if variables else ""
             title = f"Connect to {server.name}?" if server.url else f"Start {server.name}?"
             agreed = partial(self._put, replace(server, enabled=True, confirmed=True))
-            self._show_text(title, target_text(server) + names, note, ("Cancel", nothing), (kind, agreed))
+            self._show_text(title, server.source_text, note, ("Cancel", nothing), (kind, agreed))
         elif on is not server.enabled:
             self._put(replace(server, enabled=on))
 

@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QRadioButton, QWidget
 
 from rdchat.chat.conversation import Conversation
+from rdchat.chat.settings import Consents
 from rdchat.chat.transfer.backups import BackupFacts, Restored
 from rdchat.chat.transfer.chat_import import ExportReport, ImportReport
 from rdchat.chat.transfer.exporting import file_name
@@ -24,8 +25,11 @@ from rdchat.services.transfers import Transfers
 from rdchat.ui.style import (
     MEDIUM,
     SMALL,
+    WIDTH,
     Action,
     Answer,
+    CodeField,
+    ConsentPause,
     ElidedLabel,
     FileMode,
     Sheet,
@@ -65,8 +69,26 @@ _SOURCES = (
 _LONGEST_TITLE = 40
 _MAX_LISTED = 1000
 _LIST_LINES = 10
-# The banner of the last result.
+# The banners of the last result, and of what came in off with a backup.
 _KEY = "transfer"
+_OFF = "Permissions of the backup"
+_OFF_NOTE = "They start programs, connect to computers or allow something. Turn them on only if the backup is your own."
+# How the sheet shows an entry of `Consents`.
+OFF_TEXTS = {
+    "tool_servers": "• Tools of {0.name}: {0.source_text}",
+    "tool_approvals": "• Tool that runs without a question: {0.tool}",
+    "remote_servers": "• Models of {0.name}: {0.address} {0.fingerprint}",
+    "hosts": "• Mac that runs models with this one: {0.ssh}, {0.ips}",
+    "server_hosts": "• Name by which programs call this computer: {0}",
+    "server_at_start": "• The server starts with rdchat",
+    "server_on_network": "• Other computers can reach the server",
+    "server_loads_models": "• Programs can load other models",
+    "looks_for_updates": "• Look for new versions once a day",
+    "notes_everywhere": "• All chats outside of projects have notes",
+    "quick_shortcut": "• Shortcut over other programs: {0}",
+}
+# A longer list, in characters, is too long to be read and agreed to.
+_MAX_OFF = 100_000
 _CHAT_FILES = ("Chats (*.json *.jsonl *.zip *.db)", "All files (*)")
 # The ending of the file and the name filters, by the kind of an export.
 _EXPORTS: dict[str, tuple[str, list[str]]] = {
@@ -243,6 +265,7 @@ class ImportExport(QObject):
         actions.restore.triggered.connect(self._ask_restore)
         # The result is shown until the person sends a message.
         controller.chat.message_added.connect(lambda _message: window.conversation.banners.close_banner(_KEY))
+        self._offer_off()
 
     # Questions
 
@@ -308,6 +331,8 @@ class ImportExport(QObject):
         restore = partial(self._restore, "The backup was restored", "Your earlier chats are kept as", can_undo=True)
         what = "all chats and settings" if facts.settings else "all chats"
         after = f"This replaces {what} you have now. They are kept in rdchat's folder, so you can undo this."
+        if facts.unconfirmed:
+            after += f" {_OFF} that are off until you confirm them: {facts.unconfirmed}."
         parts = [ThemedLabel(self._theme, after, "muted", wraps=True)]
         answers: list[Answer] = [("Cancel", self._transfers.forget_restore), ("Restore", restore)]
         title = "Restore this backup?"
@@ -349,6 +374,30 @@ class ImportExport(QObject):
         text = f"{introduction} {restored.database}" if restored.database else ""
         undo: list[Answer] = [("Undo", partial(self._undo_restore, restored))] if can_undo and text else []
         self._show(title, text, *undo)
+        self._offer_off()
+
+    def _offer_off(self) -> None:
+        """Say that something came in off with a backup, also at each start until the person has decided."""
+        self._window.conversation.banners.close_banner(_OFF)
+        if count := len(self._controller.settings.values.unconfirmed.entries):
+            title = f"{_OFF} that are off until you confirm them: {count}"
+            self._window.conversation.notices.show_banner(_OFF, title, actions=[("Review…", self._review_off)])
+
+    def _review_off(self) -> None:
+        """Show what came in off with a backup, and switch all of it on if the person agrees."""
+        settings = self._controller.settings
+        text = "\n\n".join(OFF_TEXTS[name].format(item) for name, item in settings.values.unconfirmed.entries)
+        field = CodeField(self._theme, _OFF, _LIST_LINES)
+        field.show_code(text[:_MAX_OFF])
+        field.fit(WIDTH)
+        keep = partial(settings.change_values, unconfirmed=Consents())
+        confirm = lambda: settings.change(settings.values.with_consent())  # noqa: E731
+        answers = ("Keep Off", keep), ("Turn All On", confirm)
+        sheet = Sheet(self._window, self._theme, _OFF, _OFF_NOTE, answers, parts=[field])
+        sheet.buttons[0].setDefault(True)
+        sheet.buttons[-1].setEnabled(len(text) <= _MAX_OFF)
+        ConsentPause(*sheet.buttons)
+        sheet.open()
 
     def _fail(self, error: RdchatError) -> None:
         """Show an error; a backup that was prepared, if any, is deleted."""
