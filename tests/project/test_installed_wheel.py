@@ -1,4 +1,4 @@
-"""Whoever only wants to use rdchat installs its wheel alone, as `uv tool install` does: without pip, and without dev."""
+"""Whoever only wants to use rdchat installs its wheel alone, as `uv tool install` does: without pip and tests."""
 
 import os
 import shutil
