@@ -22,6 +22,9 @@ QT_QPA_PLATFORM ?= offscreen
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST = QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0
+# The tests of modules that ask whether they run on a Mac: they run once more, as on one.
+ASKING = $(wildcard $(shell grep -rlF host.MACOS rdchat | sed -E 's|^rdchat/(.*/)?([^/]+)$$|tests/\1test_\2|'))
+AS_ON_A_MAC = $(PYTEST) -p tests.as_on_a_mac -m 'not slow'
 
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints
 
@@ -40,13 +43,15 @@ run: setup ## Open the app
 
 test: setup ## Run the tests, but for the long ones
 	@$(PYTEST) -m 'not slow' $(ARGS)
+	@$(if $(ARGS),,$(AS_ON_A_MAC) $(ASKING))
 
 coverage: setup ## Run the same tests, and list the lines that none of them runs
 	@$(PYTEST) -m 'not slow' --cov --cov-report=term $(ARGS)
 
-test-slow: setup ## Run the long tests: real models, whole trainings, kills, whole grids
+test-slow: setup ## Run the long tests: real models, whole trainings, kills, all as on a Mac
 	@bash scripts/system-packages.sh fonts-noto-core fonts-liberation || echo "Tests with other fonts may be skipped." >&2
 	@$(PYTEST) -m slow $(ARGS)
+	@$(if $(ARGS),,$(AS_ON_A_MAC))
 
 quick: setup ## Run the fast, exact tests in under a minute: no real model, no window
 	@$(PYTEST) -q -m 'not slow' $(NOT_QUICK:%='--deselect=tests/inference/%') $(QUICK) $(ARGS)
@@ -99,10 +104,12 @@ check-format:
 check-lint:
 	@$(BIN)/ruff check .
 
-check-types:
-	@$(BIN)/mypy
-	@$(BIN)/mypy scripts/*.py tests/server/*.py tests/server/interfaces/*.py
-	@$(BIN)/mypy -p scripts.drafter -p scripts.seeing
+check-types: # as Linux and as macOS have it, wherever it runs
+	@for system in linux darwin; do \
+		$(BIN)/mypy --platform $$system && \
+		$(BIN)/mypy --platform $$system scripts/*.py tests/server/*.py tests/server/interfaces/*.py && \
+		$(BIN)/mypy --platform $$system -p scripts.drafter -p scripts.seeing || exit 1; \
+	done
 
 check-layers:
 	@$(BIN)/lint-imports

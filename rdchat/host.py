@@ -204,21 +204,25 @@ def peer_user(descriptor: int) -> int:
 
     On macOS it uses `getpeereid`. Not yet tried on a Mac.
     """
-    user = ctypes.c_uint32()
-    group = ctypes.c_uint32()
     if sys.platform == "darwin":
+        user = ctypes.c_uint32()
+        group = ctypes.c_uint32()
         failed = ctypes.CDLL(None).getpeereid(descriptor, ctypes.byref(user), ctypes.byref(group))
-        return -1 if failed else user.value
-    with socket.socket(fileno=os.dup(descriptor)) as connection:
-        facts = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    return int(_PEER.unpack(facts)[1])
+        peer = -1 if failed else user.value
+    else:
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
+            facts = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        peer = int(_PEER.unpack(facts)[1])
+    return peer
 
 
 def runtime_folder() -> Path:
     """Return the system's folder for this user's sockets, which others cannot enter. It may not exist."""
     if sys.platform == "darwin":
-        return Path(os.confstr(_DARWIN_USER_TEMP_DIR) or "/nowhere")
-    return Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
+        folder = os.confstr(_DARWIN_USER_TEMP_DIR) or "/nowhere"
+    else:
+        folder = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    return Path(folder)
 
 
 def ask_macos[Result](action: Callable[[], Result], trouble: str) -> Result | None:

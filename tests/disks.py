@@ -5,9 +5,9 @@ A machine that does not let root mount skips those tests; in CI they must run, s
 
 import contextlib
 import os
+import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +57,7 @@ class SmallDisk:
 
 
 def _mount(*arguments: str | Path) -> None:
-    if sys.platform != "linux" or os.geteuid() != 0:
+    if platform.system() != "Linux" or os.geteuid() != 0:
         pytest.skip("mounting a file system needs root on Linux")
     done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -20,6 +20,7 @@ from rdchat.services.models import macs
 from rdchat.ui.models.computer_pages import MacSheet, MacsPage, RemotePage, ServerSheet
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style import model_label
+from rdchat.ui.style.formatting import MACHINE
 from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.server.fakes import KEY, ScriptedGate
@@ -208,7 +209,7 @@ def test_a_remote_model_is_marked_and_a_chat_asks_before_it_goes_there(
     assert widget._status.text() == app.panel.status.state.text() == "Waiting…"
     words = answer(qtbot, app, "Cancel")
     assert "to studio? qwen runs on studio (https://studio.local)" in words
-    assert "leave this machine: 5 messages and 2 tool results." in words
+    assert f"leave {MACHINE}: 5 messages and 2 tool results." in words
     qtbot.waitUntil(lambda: not chat.writing)
     assert len(chat.engine.requests) == 1
     chat.controller.send("Again?")

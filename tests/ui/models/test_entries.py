@@ -15,6 +15,7 @@ from rdchat.ui.models.entries import results_listed
 from rdchat.ui.models.memory_section import judge
 from rdchat.ui.models.page_parts import ModelList
 from rdchat.ui.style import Theme
+from rdchat.ui.style.formatting import MACHINE
 from rdchat.wording import part_text, size_text, time_left
 from tests.services.models.macs import GB, MAC_16, mac
 
@@ -66,7 +67,7 @@ def test_a_group_fits_where_all_of_it_does() -> None:
             for head, end in pairwise([*heads, len(newcomers)]):
                 if "fits" in newcomers[head].title:
                     assert not any(("Too large", "muted") in entry.marks for entry in newcomers[head:end])
-    assert entries.newcomer_entries(MAC_16, frozenset())[0].title.endswith(": fits this machine")
+    assert entries.newcomer_entries(MAC_16, frozenset())[0].title.endswith(f": fits {MACHINE}")
 
 
 def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> None:

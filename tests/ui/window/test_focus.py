@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QMenu, QPlainTextEd
 from pytestqt.qtbot import QtBot
 
 import rdchat.ui
+from rdchat import host
 from rdchat.ui.style import Theme, show_in_front
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import help_text, shortcuts_text
@@ -92,6 +93,7 @@ _SEEN = 40
 _SHARE = 0.4
 _MOST_STOPS = 90
 
+draws_rings = pytest.mark.skipif(host.MACOS, reason="a Mac's own style draws the rings")
 both = pytest.mark.parametrize("scheme", [Qt.ColorScheme.Light, Qt.ColorScheme.Dark], ids=["light", "dark"])
 
 
@@ -146,6 +148,7 @@ def without_ring(window: QWidget) -> list[str]:
     return missing
 
 
+@draws_rings
 @both
 def test_every_stop_of_the_main_window_shows_the_focus(
     qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, scheme: Qt.ColorScheme
@@ -166,6 +169,7 @@ def test_every_stop_of_the_main_window_shows_the_focus(
 
 
 @pytest.mark.slow
+@draws_rings
 @both
 def test_every_stop_of_settings_and_models_shows_the_focus(
     chat: Chat, window: MainWindow, theme: Theme, scheme: Qt.ColorScheme
@@ -185,6 +189,7 @@ def test_every_stop_of_settings_and_models_shows_the_focus(
     assert missing == []
 
 
+@draws_rings
 @both
 def test_every_stop_of_chat_options_shows_the_focus(
     chat: Chat, window: MainWindow, theme: Theme, scheme: Qt.ColorScheme

@@ -13,6 +13,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.model_offers import ModelOffer
 from rdchat.ui.models.model_row import ModelRow
+from rdchat.ui.style.formatting import MACHINE
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.downloads.downloading import small_files
 from tests.hub.hub_server import HubServer
@@ -77,7 +78,7 @@ def test_what_is_on_the_disk_comes_first_and_one_click_uses_it(
     chat.start()
     qtbot.waitUntil(offer.isVisible)
     assert offer.title.text() == "Qwen3.5-4B-MLX-4bit is here already, from LM Studio"
-    assert offer.detail.text() == "It fits this machine. It is larger than the model that answers now."
+    assert offer.detail.text() == f"It fits {MACHINE}. It is larger than the model that answers now."
     click_on(button(offer, "Use It"))
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
     chat.wait_for(EngineState.IDLE)

@@ -14,6 +14,7 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.models_window import ModelsWindow, TokenSheet
 from rdchat.ui.style import TextButton
+from rdchat.ui.style.formatting import MACHINE
 from tests.hub.downloads.downloading import random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.ui.conftest import Chat
@@ -37,7 +38,7 @@ def titles(page: DiscoverPage) -> list[str]:
 def test_the_list_for_newcomers_is_there_before_anything_is_asked(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage
 ) -> None:
-    qtbot.waitUntil(lambda: titles(page)[0] == "For 16 GB of memory: fits this machine")
+    qtbot.waitUntil(lambda: titles(page)[0] == f"For 16 GB of memory: fits {MACHINE}")
     assert titles(page)[1:4] == ["Gemma 4 12B", "LFM2.5 8B-A1B", "Gemma 4 E4B"]
     assert titles(page)[4] == "For 8 GB of memory"
     assert page.bar.field.hasFocus()
