@@ -36,7 +36,7 @@ def available_bytes() -> int:
 
     On macOS it is the free or inactive memory: the system would give back more from caches and other apps.
     """
-    return min(int(psutil.virtual_memory().available), *room_in_control_groups(_OWN_GROUPS, _CONTROL_GROUPS))
+    return min([int(psutil.virtual_memory().available), *room_in_control_groups(_OWN_GROUPS, _CONTROL_GROUPS)])
 
 
 def total_bytes() -> int:

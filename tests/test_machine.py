@@ -153,6 +153,18 @@ def test_the_group_at_the_root_of_a_container_counts(tmp_path: Path, group: str,
     assert machine.room_in_control_groups(tmp_path / "no such file", tmp_path / "groups") == []
 
 
+@pytest.fixture
+def no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on every Mac, and on a Linux whose groups have no limits."""
+    monkeypatch.setattr(machine, "_OWN_GROUPS", Path("/nowhere"))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=32 * MIB, available=7))
+
+
+@pytest.mark.usefixtures("no_groups")
+def test_without_control_groups_all_that_is_free_is_available() -> None:
+    assert machine.available_bytes() == 7
+
+
 def test_a_real_group_limits_what_is_free() -> None:
     """Makes a group of half a gigabyte where this machine lets us, and looks from inside."""
     version_1 = (GROUPS / "memory").is_dir()
