@@ -136,6 +136,7 @@ class Settings:
         notes_everywhere: Whether chats outside of projects have notes, which all chats share.
         notes_tokens: The most tokens of the notes in a prompt.
         long_chats: What happens when a chat nearly fills the model's context.
+        wired_memory: Whether a Mac may not page out the model's weights (docs/limits.md); read when the app starts.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -191,6 +192,7 @@ class Settings:
     notes_everywhere: bool = False
     notes_tokens: int = 1000
     long_chats: LongChats = LongChats.ASK
+    wired_memory: bool = False
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
