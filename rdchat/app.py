@@ -248,7 +248,11 @@ def main(request: StartRequest = JUST_SHOW) -> int:
         # has to wait: opening the store, which comes next, reports the lock.
         with suppress(StorageLockedError):
             finish_restore(paths.data_dir(), paths.database_path(), paths.settings_path())
-        app = open_app(qt, SettingsStore(paths.settings_path()))
+        settings = SettingsStore(paths.settings_path())
+        if settings.settings.wired_memory:
+            # For the engine, and for ranks in processes of their own.
+            os.environ.setdefault(host.WIRED, "1")
+        app = open_app(qt, settings)
     except StorageError as error:
         _LOG.error("rdchat did not start: %s", error)
         _message(error).exec()

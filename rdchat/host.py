@@ -41,6 +41,8 @@ _NO_ROUTE = re.compile(r"No route to host|error: 65\b")
 LOCAL_NETWORK = "On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat."
 """Where a person allows it, as the end of a hint."""
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
+WIRED = "RDCHAT_WIRED"
+"""A variable that is 1 where a model's weights are to be wired; see `inference.wired_memory`."""
 
 
 def macos_version() -> str:

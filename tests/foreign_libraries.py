@@ -61,6 +61,7 @@ READ_NO_TEXT = frozenset(
         "argparse",
         "array",
         "asyncio",
+        "atexit",
         "bisect",
         "collections",
         "collections.abc",

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Self
@@ -12,8 +13,10 @@ import pytest
 
 from rdchat import host, machine
 from rdchat.machine import OtherPrograms, on_battery, others_seconds
+from tests.vm_stat import AT_WORK, CACHED_FILES, FULL, INTEL, MINI, Kernel
 
 MIB = 2**20
+GIB = 2**30
 GROUPS = Path("/sys/fs/cgroup")
 CORES = 4
 
@@ -151,6 +154,65 @@ def test_the_group_at_the_root_of_a_container_counts(tmp_path: Path, group: str,
     write_group(tmp_path / "groups", limit, 2)
     assert machine.room_in_control_groups(own, tmp_path / "groups") == rooms
     assert machine.room_in_control_groups(tmp_path / "no such file", tmp_path / "groups") == []
+
+
+@pytest.fixture
+def no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on every Mac, and on a Linux whose groups have no limits."""
+    monkeypatch.setattr(machine, "_OWN_GROUPS", Path("/nowhere"))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=32 * GIB, available=7))
+
+
+@pytest.mark.usefixtures("no_groups")
+def test_without_control_groups_all_that_is_free_is_available() -> None:
+    assert machine.available_bytes() == 7
+
+
+@pytest.fixture
+def kernel(no_groups: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Kernel]]:
+    """Makes this machine a Mac whose `vm_stat` prints a text."""
+    monkeypatch.setattr(host, "MACOS", True)
+    machine._host_port.cache_clear()
+
+    def make(text: str) -> Kernel:
+        kernel = Kernel(text)
+        monkeypatch.setattr(machine.mmap, "PAGESIZE", kernel.page_bytes)
+        monkeypatch.setattr(machine.ctypes, "CDLL", lambda _: kernel)
+        return kernel
+
+    yield make
+    machine._host_port.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "total_gib", "free_gib"),
+    [
+        # App memory, wired and compressed, as Activity Monitor has them: 1.73, 2.73 and 0 of 32.
+        (INTEL, 32, 27.54),
+        # 5.13, 1.82 and 3.12 of 16.
+        (AT_WORK, 16, 5.93),
+        # 14.30, 6.39 and 1.76 of 32. psutil adds up 12.84: it counts what apps have not used for a while, too.
+        (MINI, 32, 9.55),
+        # 10.77, 7.57 and 7.86 of 48. psutil adds up 15.85: it counts no cached files that were used of late.
+        (CACHED_FILES, 48, 21.79),
+        # 7.78, 4.07 and 15.50 of 32.
+        (FULL, 32, 4.66),
+    ],
+    ids=["intel", "at work", "mini", "cached files", "full"],
+)
+def test_on_a_mac_that_is_free_which_activity_monitor_does_not_count_as_used(
+    kernel: Callable[[str], Kernel], monkeypatch: pytest.MonkeyPatch, text: str, total_gib: int, free_gib: float
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=total_gib * GIB, available=7))
+    mac = kernel(text)
+    assert round(machine.available_bytes() / GIB, 2) == free_gib
+    assert machine.available_bytes() > 0
+    assert mac.ports == 1
+
+
+def test_where_the_kernel_does_not_say_it_is_what_psutil_says(kernel: Callable[[str], Kernel]) -> None:
+    kernel(FULL).failure = 5
+    assert machine.available_bytes() == 7
 
 
 def test_a_real_group_limits_what_is_free() -> None:

@@ -100,6 +100,7 @@ class Consents:
         looks_for_updates: Whether to look for new versions once a day; None until the person has answered.
         notes_everywhere: Whether chats outside of projects have notes, which all chats share.
         quick_shortcut: The quick window's shortcut over other programs, such as Ctrl+Alt+Q; empty for none.
+        wired_memory: Whether a Mac may not page out the model's weights (docs/limits.md); read when the app starts.
     """
 
     tool_servers: tuple[ToolServer, ...] = ()
@@ -113,6 +114,7 @@ class Consents:
     looks_for_updates: bool | None = None
     notes_everywhere: bool = False
     quick_shortcut: str = ""
+    wired_memory: bool = False
 
     @property
     def entries(self) -> list[tuple[str, Any]]:

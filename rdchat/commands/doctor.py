@@ -16,7 +16,7 @@ from rdchat.errors import one_line
 from rdchat.services.models.draft_advice import draft_advice, draft_models
 from rdchat.wording import size_text
 
-_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops"
+_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops", "wired_memory"
 # The default model in float32, its cache and the window.
 _ENOUGH_MEMORY_BYTES = 2**30
 
@@ -165,6 +165,7 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
         ("BLAS", (report["blas"] or "unknown") + (f" ({library})" if library else "")),
         ("Matrix product", f"{report['matmul_gflops']:,.0f} GFLOP/s (float32, measured)" if mlx else "unknown"),
         ("Memory", f"{size_text(available)} free of {size_text(report['memory_total_bytes'])}"),
+        *([("Wired memory", report["wired_memory"])] if report["wired_memory"] else []),
         ("Display", "yes" if report["display"] else "none"),
         ("Python", f"{report['python']} {report['python_path']}"),
         ("Qt", report["qt"] or "does not load"),

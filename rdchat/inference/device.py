@@ -25,6 +25,7 @@ import numpy.typing as npt
 from rdchat import host, machine
 from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError, RanksError, one_line
 from rdchat.inference.api import MachineMemory, MemoryRoom
+from rdchat.inference.wired_memory import unwire_weights, wiring
 
 # Share of the memory for a model on a CPU: the rest is for the system and a browser.
 _CPU_SHARE = 0.8
@@ -122,27 +123,9 @@ def held_bytes() -> int:
     return int(mx.get_active_memory()) + int(mx.get_cache_memory())
 
 
-def wire_memory() -> None:
-    """Keep the memory that MLX holds resident; does nothing without Metal.
-
-    mlx-lm does this for each reply, which on some Macs takes longer than a token. Here it is done once per loaded
-    model. Not yet tried on a Mac.
-    """
-    if host.MACOS and (limit := mx.device_info().get("max_recommended_working_set_size")) is not None:
-        mx.set_wired_limit(int(limit))
-
-
-def unwire_memory() -> None:
-    """Let the system page out the memory that MLX holds."""
-    if host.MACOS and "max_recommended_working_set_size" in mx.device_info():
-        # The limit must not change under work that runs.
-        mx.synchronize()
-        mx.set_wired_limit(0)
-
-
 def free_memory() -> None:
     """Give the memory of a model that was dropped back to the system."""
-    unwire_memory()
+    unwire_weights()
     mx.clear_cache()
     machine.give_freed_memory_back()
 
@@ -163,6 +146,8 @@ def engine_facts() -> dict[str, str | float]:
         "mlx_lm": version("mlx-lm"),
         # 10**9 operations a second of a float32 product on the device.
         "matmul_gflops": round(matmul_gflops(), 1),
+        # Weights that macOS may not page out, such as `off`; empty without Metal.
+        "wired_memory": wiring(),
     }
 
 

@@ -49,7 +49,7 @@ from rdchat.inference.api import (
     markers_among,
     stays_quantized,
 )
-from rdchat.inference.device import device_name, memory_errors, memory_room, on_gpu, wire_memory
+from rdchat.inference.device import device_name, memory_errors, memory_room, on_gpu
 from rdchat.inference.mlx_lm_fixes.network_fixes import with_known_names
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
@@ -142,7 +142,7 @@ def load_model(
     anyway: bool = False,
     part: Part = _UNDIVIDED,
 ) -> LoadedModel:
-    """Load a model, and keep its memory resident (`wire_memory`).
+    """Load a model.
 
     Args:
         model: An mlx-lm model folder, a hub id that is in the hub's cache, or None for the default model.
@@ -264,7 +264,6 @@ def _weights(
         network, precision = _convert(network, config, dtype, files.sizes)
         part.apply(network)
         _make_real(network, packed, on_progress)
-    wire_memory()
     return network, precision, settings
 
 

@@ -30,13 +30,14 @@ from rdchat.inference.api import (
     no_model,
 )
 from rdchat.inference.benchmark.runner import InterleavedRunner
-from rdchat.inference.device import free_memory, held_bytes, unwire_memory, wire_memory
+from rdchat.inference.device import free_memory, held_bytes
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import PLAIN_REPLIES, ChatSession
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import Kind, meet, send
 from rdchat.inference.verification import usual_limit
+from rdchat.inference.wired_memory import unwire_weights, wire_weights
 
 # When the model is unloaded or the app quits, caches that are not on disk yet are written for at most this long.
 _FINISH_S = 2.0
@@ -69,7 +70,7 @@ class LocalEngine:
         # Counts tokens with the loaded model's tokenizer, also while it sleeps. Other threads read it.
         self._count: Callable[[Sequence[ChatMessage] | GenerationRequest], int] | None = None
         self._cache_bytes = usual_limit()
-        # Whether the system may page out the loaded model's memory: from `rest` to `wake`, or until it is unloaded.
+        # Whether the loaded model is not to be used: from `rest` to `wake`, or until it is unloaded.
         self._resting = False
 
     def load(self, model: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool = False) -> ModelInfo:
@@ -122,7 +123,7 @@ class LocalEngine:
 
     def rest(self) -> None:
         if self._session is not None and not self._resting:
-            unwire_memory()
+            unwire_weights()
             self._resting = True
         if self._group is not None:
             send(self._group, Kind.REST)
@@ -136,9 +137,7 @@ class LocalEngine:
     def wake(self) -> None:
         if self._chosen is not None:
             self._loaded()
-        if self._resting:
-            wire_memory()
-            self._resting = False
+        self._resting = False
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         # Raises where no model is chosen, which `wake` does not.
@@ -181,6 +180,7 @@ class LocalEngine:
             loaded = load_model(model, dtype, on_progress, anyway=anyway)
         else:
             loaded = rank_messages.load(self._group, model, dtype, on_progress, anyway)
+        wire_weights(loaded.network)
         on_progress(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway), self._cache_bytes)
         session.warm_up(on_progress)

@@ -21,6 +21,7 @@ REPORT: dict[str, Any] = {
     "blas": "OpenBLAS",
     "blas_library": "libopenblas.so.0",
     "matmul_gflops": 250.0,
+    "wired_memory": None,
     "python": "3.13.0",
     "python_path": "/usr/bin/python",
     "qt": "6.12.0",
@@ -38,7 +39,9 @@ REPORT: dict[str, Any] = {
     "models": [],
 }
 WELL = doctor.Facts(REPORT, compiler="g++")
-NO_ENGINE = dict.fromkeys(("device", "backend", "blas", "blas_library", "matmul_gflops", "mlx", "mlx_lm"))
+NO_ENGINE = dict.fromkeys(
+    ("device", "backend", "blas", "blas_library", "matmul_gflops", "mlx", "mlx_lm", "wired_memory")
+)
 
 
 def _but(**other: Any) -> doctor.Facts:
@@ -128,6 +131,11 @@ def test_text_says_what_is_missing(tmp_path: Path):
 def test_nothing_to_mend():
     assert doctor.advise(WELL) == []
     assert doctor.as_text(REPORT, []).endswith("All is well.")
+
+
+def test_a_mac_says_what_is_wired():
+    assert "Wired" not in doctor.as_text(REPORT, [])
+    assert "Wired memory    off\n" in doctor.as_text(REPORT | {"wired_memory": "off"}, [])
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_the_machine_stays_awake_while_it_is_measured(
     assert facts["low_power_mode"] is False or host.MACOS
     assert "on_battery" in facts
     assert facts["hot"] is True
+    assert facts["wired_memory"] == ("off" if host.MACOS else None)
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path: Path, console: Console) -> None:

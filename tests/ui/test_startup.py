@@ -1,10 +1,14 @@
 """What the app imports before its window stands, seen in a process of its own."""
 
+import os
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
+from rdchat import app, host, paths
+from rdchat.files import make_folder, write_json
 from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S
 
 # Each line tells of the imports up to it.
@@ -48,6 +52,25 @@ def test_before_the_engine_has_begun_nothing_else_imports_mlx(start: list[str]) 
 def test_threads_take_turns_sooner_while_a_window_is_open(start: list[str]) -> None:
     """The engine thread builds graphs in Python while the main thread draws."""
     assert start[3:] == [f"{SWITCH_INTERVAL_S:g}"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "variable", "wired"), [(False, "", None), (False, "1", "1"), (True, "", "1"), (True, "0", "0")]
+)
+def test_the_setting_asks_for_wired_memory_unless_the_environment_does_not(
+    setting: bool, variable: str, wired: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(paths.data_dir())
+    write_json(paths.settings_path(), {"wired_memory": setting})
+    # So that it is as before after the test.
+    monkeypatch.setenv(host.WIRED, variable)
+    if not variable:
+        monkeypatch.delenv(host.WIRED)
+    monkeypatch.setattr(app.sys, "setswitchinterval", Mock())
+    for name in ("application", "SingleInstance", "open_app"):
+        monkeypatch.setattr(app, name, Mock(return_value=None if name == "open_app" else Mock()))
+    assert app.main() == 1
+    assert os.environ.get(host.WIRED) == wired
 
 
 @pytest.mark.slow

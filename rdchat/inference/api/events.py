@@ -441,7 +441,7 @@ class Engine(Protocol):
         """
 
     def rest(self) -> None:
-        """Let the system page out the model's memory, until the next reply or benchmark."""
+        """Unwire the model's weights, and only write caches, until the next reply or benchmark."""
 
     def sleep(self) -> None:
         """Free the model's memory. The next call that needs the model loads it again, or raises why it cannot."""

@@ -12,8 +12,6 @@ from time import perf_counter_ns
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm import stream_generate
-from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
 
 from rdchat.errors import PromptTooLongError
@@ -27,6 +25,7 @@ from rdchat.inference.api import (
     Statistics,
     TokenEvent,
 )
+from rdchat.inference.mlx_lm_fixes.unwired import generation_stream, stream_generate
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification import LoadedModel
 

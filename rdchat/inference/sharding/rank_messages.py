@@ -28,7 +28,7 @@ import numpy as np
 from rdchat.errors import RanksError, one_line
 from rdchat.host import local_network_hint
 from rdchat.inference.api import Dtype, OnProgress
-from rdchat.inference.device import device_errors, fetch, free_memory, unwire_memory, wire_memory
+from rdchat.inference.device import device_errors, fetch, free_memory
 from rdchat.inference.loading import load_model, load_part
 from rdchat.inference.models.model_files import resolve_model
 from rdchat.inference.sharding.model_split import check_sum, part_of
@@ -42,6 +42,7 @@ from rdchat.inference.verification import (
     first_offset,
     wrap_call,
 )
+from rdchat.inference.wired_memory import unwire_weights, wire_weights
 
 # Integers of the first sum; nearly every message fits into it.
 _SIZE = 256
@@ -319,10 +320,8 @@ def run(group: mx.distributed.Group, model: str | None, rest: Callable[[], objec
             follower.repeat_call(numbers)
             continue
         if kind is Kind.REST:
-            unwire_memory()
+            unwire_weights()
             rest()
-            if follower is not None:
-                wire_memory()
             continue
         # `LOAD`, `UNLOAD` and `END` all free the model that was loaded before.
         follower = None
@@ -339,6 +338,7 @@ def run(group: mx.distributed.Group, model: str | None, rest: Callable[[], objec
                     "Download it again on each of them.",
                 )
             network = load_part(folder, [*Dtype][numbers[0]], part_of(folder, group))
+            wire_weights(network)
             follower = Follower(network, ModelHooks(network), group)
             meet(group)
 

@@ -19,7 +19,6 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
-from mlx_lm.generate import BatchGenerator
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.sample_utils import make_sampler
 
@@ -29,6 +28,7 @@ from rdchat.inference.api import ChatMessage, Role
 from rdchat.inference.decoding.reductions import top_k
 from rdchat.inference.device import fetch, is_device_error
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, conversations_in
+from rdchat.inference.mlx_lm_fixes.unwired import BatchGenerator
 from rdchat.inference.training.seed_prompts import SeedPrompt
 from rdchat.inference.verification import HiddenReads, LoadedModel, median_error, on_host, rounding_limit, row_errors
 

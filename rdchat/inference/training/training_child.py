@@ -25,7 +25,7 @@ from rdchat.inference.api import (
     TrainingProgress,
     TrainingStart,
 )
-from rdchat.inference.device import held_bytes, unwire_memory
+from rdchat.inference.device import held_bytes
 from rdchat.inference.loading import load_model
 from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining, compare_drafters
@@ -74,7 +74,6 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
 
     with keep_awake():
         model = load_model(training_order.model, Dtype(training_order.dtype), show_loading)
-        unwire_memory()  # The window's process keeps its own model resident.
         show_loading(LoadProgress("Preparing", None))
         make_folder(path)
         plan = make_plan(model, settings_of(training_order, path, tuple(questions)), resume=True)

@@ -158,6 +158,8 @@ def message_box(
         parent: The window of the box.
     """
     box = QMessageBox(icon, title, "", parent=parent)
+    # Native alerts crash on macOS 27 for some.
+    box.setOption(QMessageBox.Option.DontUseNativeDialog)
     # This also holds for the detail; it comes first, as in `PlainLabel`.
     box.setTextFormat(Qt.TextFormat.PlainText)
     box.setText(text)

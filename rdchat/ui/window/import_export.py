@@ -29,7 +29,6 @@ from rdchat.ui.style import (
     Action,
     Answer,
     CodeField,
-    ConsentPause,
     ElidedLabel,
     FileMode,
     Sheet,
@@ -86,6 +85,7 @@ OFF_TEXTS = {
     "looks_for_updates": "• Look for new versions once a day",
     "notes_everywhere": "• All chats outside of projects have notes",
     "quick_shortcut": "• Shortcut over other programs: {0}",
+    "wired_memory": "• macOS may not page out the weights of models",
 }
 # A longer list, in characters, is too long to be read and agreed to.
 _MAX_OFF = 100_000
@@ -396,7 +396,6 @@ class ImportExport(QObject):
         sheet = Sheet(self._window, self._theme, _OFF, _OFF_NOTE, answers, parts=[field])
         sheet.buttons[0].setDefault(True)
         sheet.buttons[-1].setEnabled(len(text) <= _MAX_OFF)
-        ConsentPause(*sheet.buttons)
         sheet.open()
 
     def _fail(self, error: RdchatError) -> None:

@@ -89,7 +89,7 @@ def test_the_default_model_over_three_ranks(default_model: Path) -> None:
 
 
 def test_a_resting_rank_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It rests once rank 0 says so, and keeps its memory resident again only if it has a model."""
+    """It rests once rank 0 says so. Only a model that was just loaded may be wired."""
     kinds = iter([Kind.REST, Kind.LOAD, Kind.REST, Kind.END])
     monkeypatch.setattr(rank_messages, "receive", lambda _group: (next(kinds), [0, 7]))
     monkeypatch.setattr(rank_messages, "resolve_model", lambda *_: Path("model"))
@@ -97,13 +97,13 @@ def test_a_resting_rank_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -
     steps = Mock()
     for name in ("Follower", "ModelHooks", "part_of"):
         monkeypatch.setattr(rank_messages, name, Mock())
-    for name in ("unwire_memory", "wire_memory", "free_memory", "load_part", "meet"):
+    for name in ("unwire_weights", "wire_weights", "free_memory", "load_part", "meet"):
         monkeypatch.setattr(rank_messages, name, getattr(steps, name))
     group: Any = object()
     rank_messages.run(group, "model", steps.rest)
     named = [name for name, *_ in steps.method_calls]
-    rests = ["unwire_memory", "rest"]
-    assert named == [*rests, "free_memory", "load_part", "meet", *rests, "wire_memory", "free_memory", "meet"]
+    rests = ["unwire_weights", "rest"]
+    assert named == [*rests, "free_memory", "load_part", "wire_weights", "meet", *rests, "free_memory", "meet"]
 
 
 MIRRORED = TREES | CHAINS | HYBRIDS | FED_AGAIN

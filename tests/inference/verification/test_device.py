@@ -51,17 +51,6 @@ def test_on_a_gpu_it_is_what_the_device_has(
     assert device.memory_room() == expected
 
 
-@pytest.mark.parametrize(("macos", "limits"), [(True, [17, 0]), (False, [])])
-def test_memory_is_wired_where_there_is_metal(monkeypatch: pytest.MonkeyPatch, macos: bool, limits: list[int]) -> None:
-    found: list[int] = []
-    monkeypatch.setattr(host, "MACOS", macos)
-    monkeypatch.setattr(mx, "device_info", lambda: M3)
-    monkeypatch.setattr(mx, "set_wired_limit", found.append)
-    device.wire_memory()
-    device.unwire_memory()
-    assert found == limits
-
-
 ERRORS = [
     RuntimeError(WORDS),
     RuntimeError(
