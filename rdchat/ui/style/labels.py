@@ -158,15 +158,13 @@ def message_box(
         parent: The window of the box.
     """
     box = QMessageBox(icon, title, "", parent=parent)
-    # Native alerts crash on macOS 27 for some.
+    # Native alerts crash on macOS 27 for some, and hand on each press.
     box.setOption(QMessageBox.Option.DontUseNativeDialog)
     # This also holds for the detail; it comes first, as in `PlainLabel`.
     box.setTextFormat(Qt.TextFormat.PlainText)
     box.setText(text)
     box.setInformativeText(detail)
     box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, parent is not None)
-    # macOS's own dialog would hand on each press.
-    box.setOption(QMessageBox.Option.DontUseNativeDialog)
     ConsentPause(box)
     return box
 
