@@ -69,6 +69,7 @@ from rdchat.chat.storage.stored_rows import (
     chats_with_caches,
     conversations,
     folder_from,
+    listed_chats,
     message_from,
     message_row,
     options_columns,

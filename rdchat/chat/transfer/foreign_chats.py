@@ -5,6 +5,7 @@ is still there at the end (`count_rest`), so that no field is dropped unseen. Th
 under names for people, such as `image` or `tool call`. All of this runs in the transfer process.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -60,6 +61,10 @@ _SAMPLING = {each.name: each.name for each in fields(SamplingParams)} | {
 _NOT_WORDS = ("type", "id", "_at", "timestamp")
 # With more kinds of parts left out, further texts are counted as `other text`.
 _MAX_KINDS = 100
+# The longest option of a chat or a message, as JSON: much longer than any that is made here.
+_LONGEST_OPTION = 100_000
+LONGEST_ERROR = 2000
+"""The longest error that is kept whole; the window shows no more of it."""
 
 TOO_LARGE = "too large image"
 # Limit of all images of a chat, since a chat is one message between processes.
@@ -221,6 +226,14 @@ class ForeignChat:
     def take_text(self, data: Json, key: str) -> str:
         """Take a text, or one in parts, out of an object; empty if it is missing or damaged."""
         return self.text_of(data.pop(key, None))
+
+    def option(self, data: Json, key: str, longest: int = _LONGEST_OPTION) -> Any:
+        """Return an option in an object; None for one that is too long, which is counted."""
+        value = data.get(key)
+        if len(json.dumps(value)) <= longest:
+            return value
+        self.without["too long option"] += 1
+        return None
 
     def inner(self, data: Json, key: str) -> Json:
         """Return an object in another one; an empty one if it is missing or damaged.
@@ -393,7 +406,8 @@ class ForeignChat:
 
     def _sampling(self, values: Json) -> SamplingParams | None:
         """Return the sampling parameters that rdchat can use; None without any."""
-        known = {each: value for each, value in values.items() if value not in (None, "", [])}
+        options = {each: self.option(values, each) for each in values}
+        known = {each: value for each, value in options.items() if value not in (None, "", [])}
         read, wrong = from_plain(SamplingParams(), known)
         self.without["setting"] += len(wrong)
         return read if len(wrong) < len(known) else None
