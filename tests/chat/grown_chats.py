@@ -22,7 +22,7 @@ from rdchat.inference.api import (
 )
 
 LONG = "word " * 50_000
-MANY = 3000
+MANY = 1100
 _FILE = attached(ReadFile("a.txt", FileKind.TEXT, (), "A note."), "words", "lines 1 to 3")
 
 
@@ -64,8 +64,9 @@ def grown(value: Any) -> Iterator[tuple[str, Any]]:
         yield "", json.dumps({"a": LONG}) if value.startswith("{") else LONG
     elif isinstance(value, list) and value:
         yield "[]", [_copy(value[0], number) for number in range(MANY)]
-        for path, each in grown(value[0]):
-            yield f"[0]{path}", [each, *value[1:]]
+        for index, inner in enumerate(value):
+            for path, each in grown(inner):
+                yield f"[{index}]{path}", [*value[:index], each, *value[index + 1 :]]
     elif isinstance(value, dict):
         for key, inner in value.items():
             for path, each in grown(inner):

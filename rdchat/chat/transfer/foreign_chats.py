@@ -26,6 +26,7 @@ from rdchat.chat.attachments.attached_file import (
 from rdchat.chat.attachments.kinds import begins_as_image
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.storage import END_OF_DATES, LONGEST_VALUE, DamagedChatError, FullChat, text_column
+from rdchat.chat.titles import tidy_title
 from rdchat.files import from_plain
 from rdchat.inference.api import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, Role, SamplingParams, ToolCall
 
@@ -63,8 +64,8 @@ _NOT_WORDS = ("type", "id", "_at", "timestamp")
 _MAX_KINDS = 100
 # The longest option of a chat or a message, as JSON: much longer than any that is made here.
 _LONGEST_OPTION = 100_000
-LONGEST_ERROR = 2000
-"""The longest error that is kept whole; the window shows no more of it."""
+# The longest error: the window shows no more of it.
+_LONGEST_ERROR = 2000
 
 TOO_LARGE = "too large image"
 # Limit of all images of a chat, since a chat is one message between processes.
@@ -119,8 +120,10 @@ def joined(texts: Iterable[str], between: str = "\n\n") -> str:
 
 
 def name(value: Any) -> str | None:
-    """Return a name such as a model's; None without a name that can be shown."""
-    return text_column(" ".join(value.split())[:200]) or None if isinstance(value, str) else None
+    """Return a name such as a model's, with a mark where it is cut; None without a name that can be shown."""
+    if not isinstance(value, str):
+        return None
+    return text_column(tidy_title(value)) or None
 
 
 def date(value: Any) -> float | None:
@@ -308,7 +311,8 @@ class ForeignChat:
         if len(message.text) > MAX_MESSAGE_CHARACTERS:
             self.without["too long text"] += 1
             message = replace(message, text="", control_offsets=())
-        return replace(message, files=files, tool_calls=tuple(calls))
+        self.without["shortened error"] += len(message.error) > _LONGEST_ERROR
+        return replace(message, files=files, tool_calls=tuple(calls), error=message.error[:_LONGEST_ERROR])
 
     def take_files(self) -> tuple[AttachedFile, ...]:
         """Return the images that were read since the last message."""

@@ -55,7 +55,7 @@ from rdchat.chat.attachments.kinds import begins_as_image
 from rdchat.chat.conversation import Conversation, Message, MessageStatus, OwnOptions
 from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage import JSON_FIELDS, MESSAGE_FIELDS, DamagedChatError, FullChat, message_from, shape_from
-from rdchat.chat.transfer.foreign_chats import LONGEST_ERROR, ForeignChat, Json, date, items, mapping, name, string
+from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, string
 from rdchat.files import from_plain, json_or_none
 from rdchat.inference.api import MAX_CALLS, Role, SamplingParams, ThinkingChoice
 
@@ -258,8 +258,6 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
     seed, activated = (data.get(each) for each in ("seed", "activated"))
     if string(data.get("role"), "A message's role") not in _ROLES:
         raise DamagedChatError("A message has an unknown role")
-    error = chat.take_text(data, "error")
-    chat.without["shortened error"] += len(error) > LONGEST_ERROR
     if isinstance(calls := data.get("tool_calls"), list):
         chat.without["tool call"] += len(calls[MAX_CALLS:])
         data["tool_calls"] = calls[:MAX_CALLS]
@@ -277,7 +275,7 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
         "created_at": date(data.get("created_at")),
         "model": name(data.get("model")),
         "seed": seed if type(seed) is int and 0 <= seed < _SEEDS else None,
-        "error": error[:LONGEST_ERROR],
+        "error": chat.take_text(data, "error"),
         "edited": data.get("edited") is True,
         "tool_call_id": chat.take_text(data, "tool_call_id"),
         "tool_name": name(data.get("tool_name")) or "",

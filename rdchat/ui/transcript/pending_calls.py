@@ -20,6 +20,7 @@ from rdchat.ui.style import (
     Theme,
     ThemedLabel,
     column,
+    cut,
     discard,
     push_button,
     row,
@@ -74,7 +75,7 @@ class CallCard(Card):
         super().__init__(theme)
         self.waiting = waiting
         tool = waiting.tool
-        server, _, name = waiting.call.name.partition("__")
+        server, _, name = cut(waiting.call.name).partition("__")
         title = f"Run {name or server}?"
         server = server_title(server)
         self.setAccessibleName(f"{title} A tool of {server}")
