@@ -14,8 +14,8 @@ GROWN = dict(grown(PLAIN))
 _LONGEST = 110_000
 # What the person or a model wrote or was to read is never cut; a summary and calls are stored with their names.
 _TEXTS = (".messages[]", ".text", ".title", ".system_prompt", ".context_cut", ".tool_call", ".answer_shape")
-# Words of the format; names and descriptions, which are cut with a mark, or at 1,000 characters.
-_NO_WORD = (".kind", ".status", ".note", ".taken", ".name", ".tool_name", ".model", ".control_offsets[]")
+# Words of the format and offsets; names and descriptions, which are cut with a mark, or at 1,000 characters.
+_NO_WORD = (".kind", ".status", ".note", ".taken", ".name", ".tool_name", ".model", ".control_offsets[]", ".parts[]")
 
 
 def size(chat: FullChat) -> int:
