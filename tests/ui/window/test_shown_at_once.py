@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QLineEdit, QPlainTextEdit, QTextEdit, QWidget
 
+from rdchat.chat.listing import ChatRow
 from rdchat.chat.storage import Database, FullChat, insert_in_steps
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.grown_chats import LONG, full_chat, grown
@@ -161,8 +162,8 @@ def test_a_huge_value_is_not_shown_at_once(
         chat.store.write(lambda connection, sql=change, value=cell.value: connection.execute(sql, (value,)).close())
         chat.chats.update_list()
         meter.work()
-        # The open chat's own options are read again, those of the others are not.
         chat.chats.update_list()
+        assert any(isinstance(row, ChatRow) for row in map(chat.chats.rows.__getitem__, range(len(chat.chats.rows))))
         listed = meter.work()
         chat.open.open_chat(chat_id)
         steps = [meter.work()]
