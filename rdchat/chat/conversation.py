@@ -6,6 +6,7 @@ A path is the messages from the root of a chat's tree to one of its messages; it
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Any, overload
 
 from rdchat.chat.attachments.attached_file import AttachedFile
@@ -33,6 +34,8 @@ _PAGE = 128
 """Messages that are read together."""
 _TAIL = 16
 """Messages at the end that are read together, about as many as the window shows first."""
+_MAX_RESULTS = 256
+"""The most messages of one reply's results: what is further below belongs to no call. A reply has up to 128 calls."""
 _WITH_COLUMN = ("system_prompt", "sampling", "thinking_choice", "answer_shape")
 """Options of a chat that a preset may have too, in fields (and columns) of `Conversation`."""
 _WITHOUT_COLUMN = ("thinking_tokens", "draft", "long_chats")
@@ -484,7 +487,8 @@ def call_of(path: Sequence[Message], result: Message) -> ToolCall | None:
     """Return the call that a result of a path answers; None if the path does not have it."""
     messages = MessagePath.as_path(path)
     # Nothing is before a result that is not on the path.
-    before = (messages[index] for index in reversed(range(messages.index_of(result.id) or 0)))
+    end = messages.index_of(result.id) or 0
+    before = (messages[index] for index in reversed(range(max(0, end - _MAX_RESULTS), end)))
     reply = next((each for each in before if each.role is not Role.TOOL), None)
     calls = reply.tool_calls if reply is not None else ()
     return next((each for each in calls if each.call_id == result.tool_call_id), None)
@@ -493,7 +497,7 @@ def call_of(path: Sequence[Message], result: Message) -> ToolCall | None:
 def last_calls(path: Sequence[Message]) -> dict[ToolCall, Message | None]:
     """Return the calls that can be run of a path's last reply, with their results; None for a call without one."""
     results = dict[str, Message]()
-    for message in reversed(path):
+    for message in islice(reversed(path), _MAX_RESULTS):
         if message.role is not Role.TOOL:
             return {call: results.get(call.call_id) for call in message.tool_calls if not call.refusal}
         # Of several results of one call the last counts.

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from rdchat.chat.conversation import NEW_CHAT, Conversation
 from rdchat.chat.projects import Folder
-from rdchat.chat.storage import END_OF_DATES, Database, conversations
+from rdchat.chat.storage import END_OF_DATES, Database, listed_chats
 
 PINNED = "Pinned"
 FOLDERS = "Folders"
@@ -99,7 +99,10 @@ def key_of(row: Row) -> Key:
 
 
 class ChatSpans:
-    """Counts and reads parts of the list; raises StorageError as `ConversationStore` does."""
+    """Counts and reads parts of the list; raises StorageError as `ConversationStore` does.
+
+    The chats that it returns are without their options, which `ConversationStore.conversation` reads.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -108,7 +111,7 @@ class ChatSpans:
         """Return some chats of a span."""
         order = "" if span.ascending else " DESC"
         where = f"{span.where} ORDER BY {span.key}{order}, id{order} LIMIT ? OFFSET ?"
-        return conversations(self._database.rows, where, *span.parameters, count, start)
+        return listed_chats(self._database.rows, where, *span.parameters, count, start)
 
     def index_in(self, span: ChatSpan, conversation_id: int) -> int | None:
         """Return the index of a chat in a span; None if it is not in it."""

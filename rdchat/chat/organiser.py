@@ -13,13 +13,13 @@ from rdchat.chat.projects import Folder, Project
 from rdchat.chat.storage import (
     FOLDER_COLUMNS,
     Database,
-    conversations,
     erase_message,
     erasing_messages,
     expiry_limit,
     folder_from,
     folders_listed,
     insert_in_steps,
+    listed_chats,
     read_chat,
     set_folder_files,
     store_project,
@@ -179,7 +179,7 @@ class ChatOrganiser:
     def deleted_chats(self) -> list[Conversation]:
         """Return the chats in the Trash, the last deleted first."""
         where = "deleted_at IS NOT NULL AND unlisted = 0 ORDER BY deleted_at DESC, id DESC"
-        return conversations(self._database.rows, where)
+        return listed_chats(self._database.rows, where)
 
     def schedule_erase(self, conversation_ids: Sequence[int]) -> None:
         """Delete chats for good: they disappear now, and `erase` frees their space."""

@@ -48,6 +48,7 @@ from rdchat.chat.storage import (
     index_messages,
     insert_in_steps,
     insert_message,
+    listed_chats,
     matching_chats,
     message_row,
     options_columns,
@@ -229,13 +230,17 @@ class ConversationStore(Database):
         return rows[0]
 
     def find_chats(self, conversation_ids: Sequence[int]) -> dict[int, Conversation]:
-        """Return some conversations by id, including archived ones, without unlisted and deleted ones."""
-        marks = ", ".join("?" * len(conversation_ids))
-        return {each.id: each for each in conversations(self.rows, f"{_HERE} AND id IN ({marks})", *conversation_ids)}
+        """Return some conversations by id, including archived ones, without unlisted and deleted ones.
+
+        Their options are not read, as those of `newest_conversations`; see `conversation`.
+        """
+        where = f"{_HERE} AND id IN ({', '.join('?' * len(conversation_ids))})"
+        return {each.id: each for each in listed_chats(self.rows, where, *conversation_ids)}
 
     def newest_conversations(self, limit: int) -> list[Conversation]:
         """Return the newest conversations outside the archive, newest first."""
-        return conversations(self.rows, f"{_HERE} AND archived_at IS NULL ORDER BY {_NEWEST_FIRST} LIMIT ?", limit)
+        where = f"{_HERE} AND archived_at IS NULL ORDER BY {_NEWEST_FIRST} LIMIT ?"
+        return listed_chats(self.rows, where, limit)
 
     def has_title(self, title: str) -> bool:
         """Return whether a conversation has this title."""

@@ -27,8 +27,9 @@ _CONTROL = re.compile(r"<\|[^<>|]*\|>")
 
 
 def tidy_title(title: str) -> str:
-    """Return a person's title on one line and of limited length; may be empty."""
-    return " ".join(title.split())[:_LONGEST].rstrip()
+    """Return a title or another name on one line, with a mark where a long one is cut; may be empty."""
+    text = " ".join(title.split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1].rstrip()}…"
 
 
 def title_from_prompt(prompt: str) -> str:

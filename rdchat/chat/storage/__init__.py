@@ -70,6 +70,7 @@ from rdchat.chat.storage.stored_rows import (
     conversations,
     drop_consent,
     folder_from,
+    listed_chats,
     message_from,
     message_row,
     options_columns,

@@ -22,7 +22,7 @@ from rdchat.chat.storage.connections import Rows, any_length, open_reader
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.chat.storage.search_text import INDEX_VERSION, WordMatcher, search_phrases
-from rdchat.chat.storage.stored_rows import CONVERSATION_COLUMNS, conversation_from, conversations
+from rdchat.chat.storage.stored_rows import LISTED_COLUMNS, conversation_from, conversations
 
 MAX_HITS = 300
 """Largest number of conversations in an answer."""
@@ -223,7 +223,7 @@ def _newest_chats(
     """Return the newest chats for which all conditions hold, at most `MAX_HITS`, and the number of all of them."""
     table = f"FROM conversations WHERE {' AND '.join(conditions)}"
     (count,) = connection.execute(f"SELECT count(*) {table}", values).fetchone()
-    newest = f"SELECT {CONVERSATION_COLUMNS} {table} ORDER BY updated_at DESC, id DESC LIMIT {MAX_HITS}"
+    newest = f"SELECT {LISTED_COLUMNS} {table} ORDER BY updated_at DESC, id DESC LIMIT {MAX_HITS}"
     return list(map(conversation_from, connection.execute(newest, values))), count
 
 

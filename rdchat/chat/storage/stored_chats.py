@@ -162,10 +162,10 @@ def _folder_files(rows: Rows) -> dict[int, tuple[AttachedFile, ...]]:
     """Return the files of all folders by the folder's id, without their texts."""
     columns = _FILE_COLUMNS.replace("f.message_id", "f.folder_id")
     join = "LEFT JOIN file_images i ON i.digest = f.digest"
-    files: dict[int, tuple[AttachedFile, ...]] = {}
+    files: dict[int, list[AttachedFile]] = {}
     for row in rows(f"SELECT {columns} FROM folder_files f {join} ORDER BY f.folder_id, f.position"):
-        files[row[0]] = (*files.get(row[0], ()), file_from(row))
-    return files
+        files.setdefault(row[0], []).append(file_from(row))
+    return {folder_id: tuple(each) for folder_id, each in files.items()}
 
 
 def store_project(connection: sqlite3.Connection, folder_id: int, project: Project) -> None:

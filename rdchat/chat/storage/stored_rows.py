@@ -10,13 +10,14 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
 
 from rdchat.chat.conversation import NO_THINKING, Conversation, Message, MessageStatus, OwnOptions
 from rdchat.chat.projects import Folder, Project
 from rdchat.chat.storage.connections import Rows
+from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.files import from_plain, json_or_none, plain, reader_of
 from rdchat.inference.api import AnswerShape, Role, SamplingParams, Statistics, ThinkingChoice
 
@@ -28,7 +29,11 @@ CONVERSATION_COLUMNS = (
     "id, substr(title, 1, 1000), created_at, updated_at, system_prompt, sampling, folder_id, pinned_at,"
     " archived_at IS NOT NULL, deleted_at, thinking, answer_shape, own_options"
 )
-_CONVERSATIONS = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
+# The same for lists, without the options: an import may have megabytes of them in each chat.
+LISTED_COLUMNS = (
+    "id, substr(title, 1, 1000), created_at, updated_at, NULL, NULL, folder_id, pinned_at,"
+    " archived_at IS NOT NULL, deleted_at, NULL, NULL, NULL"
+)
 FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at, project"
 _ROLES = {each.value: each for each in (Role.USER, Role.TOOL)}
 
@@ -39,6 +44,8 @@ _RANGE = 2**64
 _MIN = 1e-9
 _MAX = 2**53
 _MAX_ENTRIES = 1000
+# The longest JSON that is parsed, far beyond what is written here.
+_LONGEST_JSON = 1 << 22
 NO_DATE = -1.0
 """Stored in place of an unknown date."""
 END_OF_DATES = 253_402_214_400
@@ -91,7 +98,14 @@ def shape_from(data: Any) -> AnswerShape | None:
 
 def conversations(rows: Rows, where: str, *parameters: object) -> list[Conversation]:
     """Return the conversations for which an SQL condition holds, in its order."""
-    return [conversation_from(row) for row in rows(f"{_CONVERSATIONS} WHERE {where}", *parameters)]
+    sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where}"
+    return [conversation_from(row) for row in rows(sql, *parameters)]
+
+
+def listed_chats(rows: Rows, where: str, *parameters: object) -> list[Conversation]:
+    """Return the same conversations for a list: without their options."""
+    sql = f"SELECT {LISTED_COLUMNS} FROM conversations WHERE {where}"
+    return [conversation_from(row) for row in rows(sql, *parameters)]
 
 
 def chats_with_caches(rows: Rows) -> list[tuple[int, float | None]]:
@@ -100,9 +114,11 @@ def chats_with_caches(rows: Rows) -> list[tuple[int, float | None]]:
     return [(chat_id, _date(created)) for chat_id, created, own in results if _own_options(own).keep_cache]
 
 
-def folder_from(row: Sequence[Any]) -> Folder:
-    """Read a row of `FOLDER_COLUMNS`."""
-    return Folder(row[0], row[1], row[2], bool(row[3]), _date(row[4]), _from_json(Project(), row[5]) or Project())
+@lru_cache(maxsize=1000)
+def folder_from(row: tuple[Any, ...]) -> Folder:
+    """Read a row of `FOLDER_COLUMNS`; the folders are read often, and their instructions may be long."""
+    project = _from_json(Project(), row[5], longest=LONGEST_VALUE)
+    return Folder(row[0], row[1], row[2], bool(row[3]), _date(row[4]), project or Project())
 
 
 def message_from(row: Sequence[Any]) -> Message:
@@ -171,10 +187,16 @@ def _member_of(kind: type[StrEnum], default: StrEnum | None) -> Callable[[Any], 
 
 
 def _items(read: Callable[[Any], tuple[Any, ...]], text: str | None) -> tuple[Any, ...]:
-    """Read a tuple; empty if it is damaged: offsets of control tokens are then ordinary text, and calls are gone."""
+    """Read the first items of a tuple; none if it is damaged or very long.
+
+    Offsets of control tokens that are not read are then ordinary text, and calls are gone.
+    """
+    if text is None or len(text) > _LONGEST_JSON:
+        return ()
     try:
-        return read(json.loads(text or "[]"))
-    except (TypeError, ValueError, RecursionError):
+        return read(json.loads(text)[:_MAX_ENTRIES])
+    # An object has no beginning: a LookupError.
+    except (TypeError, ValueError, LookupError, RecursionError):
         return ()
 
 
@@ -198,10 +220,13 @@ def _is_countable(data: Any) -> bool:
 
 
 def _from_json[T: "DataclassInstance"](
-    default: T, text: str | None, is_right: Callable[[Any], bool] = lambda _data: True
+    default: T,
+    text: str | None,
+    is_right: Callable[[Any], bool] = lambda _data: True,
+    longest: int = _LONGEST_JSON,
 ) -> T | None:
-    """Read a value of any version; None if it is missing or unreadable."""
-    if text is None:
+    """Read a value of any version; None if it is missing, unreadable or very long."""
+    if text is None or len(text) > longest:
         return None
     try:
         data = json.loads(text)

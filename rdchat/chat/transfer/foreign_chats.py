@@ -5,6 +5,7 @@ is still there at the end (`count_rest`), so that no field is dropped unseen. Th
 under names for people, such as `image` or `tool call`. All of this runs in the transfer process.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +26,7 @@ from rdchat.chat.attachments.attached_file import (
 from rdchat.chat.attachments.kinds import begins_as_image
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.storage import END_OF_DATES, LONGEST_VALUE, DamagedChatError, FullChat, text_column
+from rdchat.chat.titles import tidy_title
 from rdchat.files import from_plain
 from rdchat.inference.api import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, Role, SamplingParams, ToolCall
 
@@ -60,6 +62,10 @@ _SAMPLING = {each.name: each.name for each in fields(SamplingParams)} | {
 _NOT_WORDS = ("type", "id", "_at", "timestamp")
 # With more kinds of parts left out, further texts are counted as `other text`.
 _MAX_KINDS = 100
+# The longest option of a chat or a message, as JSON: much longer than any that is made here.
+_LONGEST_OPTION = 100_000
+# The longest error: the window shows no more of it.
+_LONGEST_ERROR = 2000
 
 TOO_LARGE = "too large image"
 # Limit of all images of a chat, since a chat is one message between processes.
@@ -114,8 +120,10 @@ def joined(texts: Iterable[str], between: str = "\n\n") -> str:
 
 
 def name(value: Any) -> str | None:
-    """Return a name such as a model's; None without a name that can be shown."""
-    return text_column(" ".join(value.split())[:200]) or None if isinstance(value, str) else None
+    """Return a name such as a model's, with a mark where it is cut; None without a name that can be shown."""
+    if not isinstance(value, str):
+        return None
+    return text_column(tidy_title(value)) or None
 
 
 def date(value: Any) -> float | None:
@@ -222,6 +230,14 @@ class ForeignChat:
         """Take a text, or one in parts, out of an object; empty if it is missing or damaged."""
         return self.text_of(data.pop(key, None))
 
+    def option(self, data: Json, key: str, longest: int = _LONGEST_OPTION) -> Any:
+        """Return an option in an object; None for one that is too long, which is counted."""
+        value = data.get(key)
+        if len(json.dumps(value)) <= longest:
+            return value
+        self.without["too long option"] += 1
+        return None
+
     def inner(self, data: Json, key: str) -> Json:
         """Return an object in another one; an empty one if it is missing or damaged.
 
@@ -295,7 +311,8 @@ class ForeignChat:
         if len(message.text) > MAX_MESSAGE_CHARACTERS:
             self.without["too long text"] += 1
             message = replace(message, text="", control_offsets=())
-        return replace(message, files=files, tool_calls=tuple(calls))
+        self.without["shortened error"] += len(message.error) > _LONGEST_ERROR
+        return replace(message, files=files, tool_calls=tuple(calls), error=message.error[:_LONGEST_ERROR])
 
     def take_files(self) -> tuple[AttachedFile, ...]:
         """Return the images that were read since the last message."""
@@ -393,7 +410,8 @@ class ForeignChat:
 
     def _sampling(self, values: Json) -> SamplingParams | None:
         """Return the sampling parameters that rdchat can use; None without any."""
-        known = {each: value for each, value in values.items() if value not in (None, "", [])}
+        options = {each: self.option(values, each) for each in values}
+        known = {each: value for each, value in options.items() if value not in (None, "", [])}
         read, wrong = from_plain(SamplingParams(), known)
         self.without["setting"] += len(wrong)
         return read if len(wrong) < len(known) else None

@@ -57,7 +57,7 @@ from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage import JSON_FIELDS, MESSAGE_FIELDS, DamagedChatError, FullChat, message_from, shape_from
 from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, string
 from rdchat.files import from_plain, json_or_none
-from rdchat.inference.api import Role, SamplingParams, ThinkingChoice
+from rdchat.inference.api import MAX_CALLS, Role, SamplingParams, ThinkingChoice
 
 NAME = "rdchat"
 NAMED = "file content"
@@ -92,6 +92,8 @@ _OF_CHAT = {
     "notes",
     "messages",
 }
+# Fields of a message without texts of the chat.
+_OPTIONS = set(JSON_FIELDS) - {"tool_calls", "context_cut"}
 # Names for people of fields that cannot be read; others are called damaged parts.
 _LOST = {"statistics": "reply's statistics", "drafting": "reply's drafting", "trace": "trace"}
 
@@ -213,7 +215,9 @@ def read(data: Any, foreign: ForeignChat | None = None) -> FullChat:
 
 def _conversation(chat: ForeignChat, fields: Json) -> Conversation:
     """Return a chat's title, dates and options."""
-    prompt, sampling, thinking = (fields.get(each) for each in ("system_prompt", "sampling", "thinking"))
+    prompt, thinking = (fields.get(each) for each in ("system_prompt", "thinking"))
+    sampling = chat.option(fields, "sampling")
+    fields["own"] = chat.option(fields, "own")
     return Conversation(
         0,
         chat.take_text(fields, "title"),
@@ -223,7 +227,7 @@ def _conversation(chat: ForeignChat, fields: Json) -> Conversation:
         from_plain(SamplingParams(), sampling)[0] if isinstance(sampling, dict) else None,
         pinned_at=0.0 if fields.get("pinned") is True else None,
         archived=fields.get("archived") is True,
-        answer_shape=shape_from(fields.get("answer_shape")),
+        answer_shape=shape_from(chat.option(fields, "answer_shape", MAX_MESSAGE_CHARACTERS)),
         thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in ThinkingChoice else None,
         own=from_plain(OwnOptions(), chat.inner(fields, "own"))[0].portable,
     )
@@ -254,6 +258,11 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
     seed, activated = (data.get(each) for each in ("seed", "activated"))
     if string(data.get("role"), "A message's role") not in _ROLES:
         raise DamagedChatError("A message has an unknown role")
+    if isinstance(calls := data.get("tool_calls"), list):
+        chat.without["tool call"] += len(calls[MAX_CALLS:])
+        data["tool_calls"] = calls[:MAX_CALLS]
+    for field in _OPTIONS:
+        data[field] = chat.option(data, field)
     # `message_from` reads a row of the database, where these fields are texts of JSON.
     columns = {each: data.get(each) for each in MESSAGE_FIELDS}
     dumped = {field: json.dumps(data[field]) for field in JSON_FIELDS if data.get(field) is not None}

@@ -194,9 +194,9 @@ class ChatList(QObject):
                 results = self.store.find_chats(list(self.new_replies))
                 self.new_replies = {each: None for each in self.new_replies if each in results}
             if (chat := self.chat.stored_conversation) is not None:
-                if (changed := self.store.find_chats([chat.id]).get(chat.id)) is not None:
+                if chat.id in self.store.find_chats([chat.id]):
                     # It may have been pinned, moved or renamed.
-                    self.chat.update_chat(changed)
+                    self.chat.update_chat(self.store.conversation(chat.id))
                 else:
                     self.conversation_removed.emit(chat.id)
                     self._open_or_new(self.storage.read_or_default(self._newest, None))

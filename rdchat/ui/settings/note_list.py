@@ -18,6 +18,7 @@ from rdchat.ui.style import (
     ask_to_save_content,
     choice_box,
     column,
+    cut,
     nothing,
     push_button,
     row,
@@ -129,7 +130,7 @@ class NoteList(QWidget):
         if notes != self.listed:
             self.listed = notes
             self.list.clear()
-            self.list.addItems([visible_text(entry_text(each)) for each in notes])
+            self.list.addItems([visible_text(cut(entry_text(each))) for each in notes])
             self.list.setCurrentRow(0)
         self._offer_to_keep(self.list.currentRow())
         for button in self.buttons:

@@ -127,13 +127,16 @@ def utf16_spans(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]
 
 
 class PlainLabel(QLabel):
-    """A label that shows its text as it is."""
+    """A label that shows its text as it is, but only the beginning of a very long one (`cut`)."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__()
         # Before there is a text, which Qt might else take for HTML.
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setText(text)
+
+    def setText(self, text: str) -> None:
+        super().setText(cut(text))
 
 
 class OfflineBrowser(QTextBrowser):
@@ -250,9 +253,6 @@ class ElidedLabel(ThemedLabel):
         super().__init__(theme, text, color, points_more, bold=bold)
         self._mode = Qt.TextElideMode.ElideMiddle if middle else Qt.TextElideMode.ElideRight
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-
-    def setText(self, text: str) -> None:
-        super().setText(cut(text))
 
     def event(self, event: QEvent) -> bool:
         if (

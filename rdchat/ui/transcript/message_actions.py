@@ -45,6 +45,9 @@ _NAMED = {mode for mode, drafter in DRAFTERS.items() if drafter.option}
 _LAST_PART = "of the last part"
 # The longest value that the popup shows, in characters; its tooltip has the complete one.
 _NAME_LENGTH = 24
+# The longest part of the line, and the longest list of drafters that is read for it: an import may have any.
+_PART_LENGTH = 200
+_DRAFTERS_LENGTH = 2000
 # The popup's width, in pixels.
 _WIDTH = 280
 # The figures that the popup shows at once; the others appear with More.
@@ -93,7 +96,7 @@ def summary(message: Message) -> list[str]:
             f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
             _LAST_PART if drafting and drafting.last_part else "",
         ]
-    return [part for part in parts if part]
+    return [cut(part, _PART_LENGTH) for part in parts if part]
 
 
 def facts(message: Message) -> list[Fact]:
@@ -119,7 +122,8 @@ def _figure_facts(statistics: Statistics) -> Iterator[Fact]:
 
 def drafter_name(drafting: Drafting) -> str:
     """Return the name of the drafter's folder, or of each of several."""
-    sources = drafting.drafter.split(", ") if drafting.mode is Mode.AUTO else [drafting.drafter]
+    drafter = cut(drafting.drafter, _DRAFTERS_LENGTH)
+    sources = drafter.split(", ") if drafting.mode is Mode.AUTO else [drafter]
     return ", ".join(Path(source).name for source in sources) or formatting.NONE
 
 

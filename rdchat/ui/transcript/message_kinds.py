@@ -105,14 +105,15 @@ class ToolMessage(MessageWidget):
         self.body.setAccessibleName("Result")
         self.unfolded = False
         self.toggle = TextButton("", area.theme, self._toggle, color="text")
-        self.toggle.setText(tool_title(message.tool_name)[:_MAX_FIRST_LINE])
+        self._title = tool_title(message.tool_name)[:_MAX_FIRST_LINE]
+        self.toggle.setText(self._title)
         self.first_line = ElidedLabel(area.theme, "", "muted", -1)
         self.state = small_text(area.theme, tabular=True, wraps=False)
         self.action = TextButton("", area.theme, self._act)
         self._bar = ThinBar("The tool runs", 2)
         self.note = small_text(area.theme, selectable=True)
         self.arguments = CodeField(area.theme, "Arguments", 12)
-        self.arguments.show_code(arguments_text(call) if call else "")
+        self._call = call
         self._remark = MENDED if call and call.mended else ""
         self._files = self._make_files()
         inner = column(self.note, self.arguments, self._files, self.body, margins=(SMALL, 0, SMALL, TIGHT))
@@ -134,7 +135,7 @@ class ToolMessage(MessageWidget):
         self.first_line.setText(visible_text(beginning[:_MAX_FIRST_LINE]))
         self.note.show_text(visible_text(cut(self._note_on(message))))
         self.action.setText(action)
-        self.toggle.setAccessibleName(f"{tool_title(message.tool_name)}, {text}")
+        self.toggle.setAccessibleName(f"{self._title}, {text}")
         show_share(self._bar, None)
         self.body.set_text(message.text if ended else "", ended)
         super().show_message(message)
@@ -166,6 +167,9 @@ class ToolMessage(MessageWidget):
 
     def _toggle(self) -> None:
         self.unfolded = not self.unfolded
+        # Arguments may have a megabyte, so only those that are looked at are laid out.
+        if self._call is not None and self.unfolded:
+            self.arguments.show_code(arguments_text(self._call))
         self.show_message(self.message)
         self.area.height_changed.emit()
 

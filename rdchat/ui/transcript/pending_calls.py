@@ -20,6 +20,7 @@ from rdchat.ui.style import (
     Theme,
     ThemedLabel,
     column,
+    cut,
     discard,
     push_button,
     row,
@@ -38,6 +39,8 @@ _DECISIONS: dict[Scope | None, tuple[str, str]] = {
     Scope.CHAT: ("In This Chat", "Run this tool without a question in this chat, until rdchat quits"),
     Scope.ONCE: ("Run", "Run this call once"),
 }
+# The most cards at a time: so many calls of a reply written here are run, but an import may have more.
+_MAX_CARDS = 16
 # The buttons of a call whose server does not run, so that its tool is not known yet.
 _START = {
     None: _DECISIONS[None],
@@ -72,7 +75,7 @@ class CallCard(Card):
         super().__init__(theme)
         self.waiting = waiting
         tool = waiting.tool
-        server, _, name = waiting.call.name.partition("__")
+        server, _, name = cut(waiting.call.name).partition("__")
         title = f"Run {name or server}?"
         server = server_title(server)
         self.setAccessibleName(f"{title} A tool of {server}")
@@ -117,7 +120,7 @@ def _remark_on(waiting: WaitingCall) -> str:
 
 
 class PendingCalls(QWidget):
-    """Cards of all calls that wait in the open chat. It never takes the keyboard by itself.
+    """Cards of the first calls that wait in the open chat. It never takes the keyboard by itself.
 
     Args:
         calls: The calls.
@@ -149,8 +152,10 @@ class PendingCalls(QWidget):
     def show_calls(self) -> None:
         """Show the calls that wait now; a card stays as it is while its call waits."""
         calls = self._calls
-        waiting = {call.call_id: calls.waiting_call(call) for call in calls.waiting}
-        state = (waiting, calls.over_limit, calls.can_go_on)
+        first = calls.waiting[:_MAX_CARDS]
+        waiting = {call.call_id: calls.waiting_call(call) for call in first}
+        further = len(calls.waiting) - len(first)
+        state = (waiting, further, calls.over_limit, calls.can_go_on)
         if state == self._state:
             return
         self._state = state
@@ -158,6 +163,8 @@ class PendingCalls(QWidget):
         note = _MANY if calls.over_limit else ""
         if calls.can_go_on and not note:
             note = _RAN_NOTHING if calls.ran_nothing else _UNANSWERED
+        if further:
+            note = f"{note} These are the first {_MAX_CARDS} calls; {further:,} more follow once you decide.".strip()
         self.note.show_text(note)
         self.go_on.setVisible(calls.can_go_on)
         unchanged = {key: card for key, card in cards.items() if card.waiting == waiting.get(key)}

@@ -318,3 +318,19 @@ def test_images_are_shown_and_open(qtbot: QtBot, tool_window: ToolWindow) -> Non
     (window,) = tool_window.window.findChildren(ImageWindow)
     qtbot.waitUntil(lambda: "damaged" in window.view.accessibleDescription())
     window.close()
+
+
+def test_of_many_calls_the_first_have_cards(tool_window: ToolWindow) -> None:
+    """A reply written here has sixteen at most, one of an import up to 128, one of a restored store any number."""
+    store = tool_window.chat.store
+    chat = store.create_conversation("Imported")
+    asked = store.add_message(chat.id, None, Role.USER, "Go")
+    calls = tuple(read(f"{number}", f"{number}") for number in range(128))
+    store.add_message(chat.id, asked.id, Role.ASSISTANT, "", tool_calls=calls)
+    tool_window.chat.open.open_chat(chat.id)
+    cards = tool_window.calls.cards
+    assert list(cards) == [f"{number}" for number in range(16)]
+    assert tool_window.calls.note.text() == "These are the first 16 calls; 112 more follow once you decide."
+    tool_window.decide(None, "0")
+    assert list(tool_window.calls.cards)[-1] == "16"
+    assert tool_window.calls.note.text() == "These are the first 16 calls; 111 more follow once you decide."
