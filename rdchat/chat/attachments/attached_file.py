@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
+from itertools import chain, count, groupby
 
 from rdchat.chat.attachments.passage_index import PassageIndex
 from rdchat.errors import RdchatError
@@ -31,6 +31,8 @@ _MAX_IMAGES_BYTES = 100_000_000
 _LONGEST_NAME = 120
 # Normalizing takes time with the square of the number of marks on one letter. So a longer name is cut before.
 _LONGEST_READ = 1000
+# What may look like the end tag of a file.
+_ENDS = re.compile(r"</\s{0,9}(file(?:-[0-9]+)?)", re.IGNORECASE)
 
 
 class FileRefusedError(RdchatError):
@@ -149,11 +151,15 @@ def block_of(file: AttachedFile, text: str) -> str:
     """Return a file's text as part of a prompt: always the same bytes, so that the prefix cache stays valid."""
     if file.kind is FileKind.IMAGE:
         return f"[{file.name}: an image that cannot be read]"
-    # The text must not contain its own end tag.
-    tag = "file" if "</file" not in text else f"file-{file.digest[:8]}"
     name = file.name.replace('"', "'")
-    part = f' part="{file.taken}"' if file.taken else ""
-    return f'<{tag} name="{name}"{part}>\n{text}\n</{tag}>'
+    # The part of an imported file may be any text.
+    taken = " ".join(file.taken.replace('"', "'").split())
+    part = f' part="{taken}"' if taken else ""
+    rest = f' name="{name}"{part}>\n{text}\n'
+    # The end tag stands nowhere in the rest, also with other letters or blanks.
+    ends = {end.lower() for end in _ENDS.findall(rest)}
+    tag = next(each for each in chain(["file"], map("file-{}".format, count(2))) if each not in ends)
+    return f"<{tag}{rest}</{tag}>"
 
 
 def printable_name(name: str) -> str:
