@@ -31,8 +31,6 @@ _MAX_IMAGES_BYTES = 100_000_000
 _LONGEST_NAME = 120
 # Normalizing takes time with the square of the number of marks on one letter. So a longer name is cut before.
 _LONGEST_READ = 1000
-# What may look like the end tag of a file.
-_ENDS = re.compile(r"</\s{0,9}(file(?:-[0-9]+)?)", re.IGNORECASE)
 
 
 class FileRefusedError(RdchatError):
@@ -156,10 +154,14 @@ def block_of(file: AttachedFile, text: str) -> str:
     taken = " ".join(file.taken.replace('"', "'").split())
     part = f' part="{taken}"' if taken else ""
     rest = f' name="{name}"{part}>\n{text}\n'
-    # The end tag stands nowhere in the rest, also with other letters or blanks.
-    ends = {end.lower() for end in _ENDS.findall(rest)}
-    tag = next(each for each in chain(["file"], map("file-{}".format, count(2))) if each not in ends)
+    tag = free_tag("</", "file", rest)
     return f"<{tag}{rest}</{tag}>"
+
+
+def free_tag(opening: str, name: str, text: str) -> str:
+    """Return the first of `file`, `file-2`, `file-3`, … that stands in a text nowhere behind `opening`, in any case."""
+    taken = {each.lower() for each in re.findall(rf"{opening}\s{{0,9}}({name}(?:-[0-9]+)?)", text, re.IGNORECASE)}
+    return next(each for each in chain([name], map(f"{name}-{{}}".format, count(2))) if each not in taken)
 
 
 def printable_name(name: str) -> str:
