@@ -18,6 +18,8 @@ _TAKE_FILES = """
     INSERT INTO folder_files (folder_id, position, digest, kind, characters, taken, note, name)
     SELECT ?, position, digest, kind, characters, taken, note, name FROM message_files WHERE conversation_id = ?
 """
+# What came of them may be less than the file names.
+_STORED = "SELECT digest FROM message_files WHERE conversation_id = ? ORDER BY position"
 # The chats of a folder, and of those inside.
 _COUNT = """
     SELECT count(*) FROM conversations
@@ -81,8 +83,11 @@ class ImportedFolders:
         """
         folder_id = None
         if chat.folder:
-            project = Project(text_column(chat.conversation.system_prompt or ""))
-            files = chat.messages[0].files if chat.messages else ()
+            instructions = text_column(chat.conversation.system_prompt or "")
+            project = Project(instructions, imported=bool(instructions))
+            stored = self._connection.execute(_STORED, (hidden,))
+            read = chat.messages[0].files if chat.messages else ()
+            files = tuple(replace(file, digest=digest) for file, (digest,) in zip(read, stored, strict=True))
             folder_id = self._find(chat.folder, Folder(0, "", project=project, files=files), hidden)
         self._keys[chat.key] = folder_id
         for key, text in chat.notes:

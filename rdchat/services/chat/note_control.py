@@ -74,7 +74,8 @@ class NoteControl(QObject):
             return None
         folder = self._replies.order.project_folder(chat)
         scope = f"the project “{folder.name}”" if folder else "all chats"
-        source = "" if message.role is Role.USER else self._organiser.note_source(chat.id, folders[-1])
+        is_own = message.role is Role.USER and message.origin is None
+        source = "" if is_own else self._organiser.note_source(chat.id, folders[-1])
         return Note(text, folders[-1], chat.id, source, scope)
 
     def keep(self, note: Note, text: str) -> bool:

@@ -530,7 +530,8 @@ class OpenChat(QObject):
     def add_version(self, old: Message, text: str) -> None:
         """Add a text of the person as an alternative of a prompt or of a reply; the path ends with it.
 
-        A prompt has the files of its edit, or else those of the old one. A reply keeps the calls of the old one.
+        A prompt has the files of its edit, or else those of the old one. A reply keeps the calls of the old one. Words
+        of others stay theirs.
         """
         if old.role is Role.ASSISTANT:  # The seed is for a later continuation.
             seed = reply_seed(fresh_seed(), 0, 0)
@@ -539,7 +540,7 @@ class OpenChat(QObject):
             fields = {"files": self.edits[old.id].to_send()}
         else:
             fields = {"files": [(file, self._store.file_text(file)) for file in old.files]}
-        new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, **fields)
+        new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, origin=old.origin, **fields)
         self._show_path(self._store.path_to(new.id))
 
     def path_to_prompt(self, message_id: int) -> MessagePath:
