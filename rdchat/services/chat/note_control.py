@@ -15,7 +15,7 @@ from rdchat.services.chat.replies import Replies
 from rdchat.services.engine.engine_request import EngineEvent
 from rdchat.services.storage_watch import StorageWatch
 
-# The most notes that the model proposes after a reply; while as many wait, it is not asked.
+# The most notes that wait in a chat; while as many wait, none is proposed, and the model is not asked.
 _MAX_NOTES = 3
 # The pause after a reply before the model is asked: the person may be about to go on.
 _QUIET_MS = 2500
@@ -65,7 +65,7 @@ class NoteControl(QObject):
         folders = self._replies.order.note_folders(chat)
         notes = [note for note in self.waiting if note.chat_id == chat.id and note.folder_id in folders]
         ids = self._storage.read_or_default(lambda: self._store.messages(chat.id).ids, ()) if notes else ()
-        return [note for note in notes if self.waiting[note].id in ids]
+        return [note for note in notes if self.waiting[note].id in ids][:_MAX_NOTES]
 
     def note_from(self, chat: Conversation, message: Message, text: str) -> Note | None:
         """Return a note with a text of a chat's message; None if the chat has no notes. Raises StorageError."""
@@ -144,18 +144,22 @@ class NoteControl(QObject):
     def _on_event(self, reply: Message, event: EngineEvent) -> None:
         if isinstance(event, ReplyEnd) and event.is_whole:
             with suppress(StorageError):
-                self._propose(reply, notes_from_model(event.told.answer)[:_MAX_NOTES])
+                self._propose(reply, notes_from_model(event.told.answer))
 
     def _propose(self, message: Message, texts: list[str]) -> None:
-        """Add notes from a message to those that wait, but for those that were decided; raises StorageError.
+        """Add notes from a message to those that wait, if fewer than `_MAX_NOTES` do; raises StorageError.
 
-        A question that asks anew for what was decided is another one, unless it is another version of that one.
+        Those that were decided are left out. A question that asks anew for what was decided is another one, unless it is another version of that one.
         """
         chat = self._store.conversation(message.conversation_id)
+        room = _MAX_NOTES - len(self.proposed(chat))
         for text in texts:
             note = self.note_from(chat, message, text)
             wish = _wish(text, message)
             if note and not any(note_digest(wish, each) == each for each in chat.own.decided_notes):
+                room -= note not in self.waiting
+                if room < 0:
+                    break
                 self.waiting[note] = message
         self.changed.emit()
 
