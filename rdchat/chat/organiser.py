@@ -51,7 +51,8 @@ _NOTE_SOURCE = """
         UNION ALL SELECT DISTINCT origin FROM messages WHERE conversation_id = ?1 AND origin IS NOT NULL
         UNION ALL SELECT 'imported instructions' WHERE EXISTS (
             SELECT 1 FROM folders
-            WHERE id = ?2 AND iif(json_valid(project), json_extract(project, '$.imported'), 0))
+            WHERE id = ?2 AND json_valid(project)
+                AND json_extract(project, '$.imported') AND json_extract(project, '$.instructions') <> '')
         UNION ALL SELECT 'a summary of another chat' WHERE EXISTS (
             SELECT 1 FROM conversations WHERE id = ?1 AND instr(system_prompt, ?3)
             UNION ALL SELECT 1 FROM messages

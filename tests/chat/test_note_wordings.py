@@ -381,7 +381,21 @@ UNITS = (
 
 
 @pytest.mark.parametrize(
-    "unit", [*UNITS, "```\n", "````\n```\n", "<pre>\n", "<q>\n</", ":\n\na ", "覚えて", "请记住", ", please", "- ", "(", "Remember a b c "]
+    "unit",
+    [
+        *UNITS,
+        "```\n",
+        "````\n```\n",
+        "<pre>\n",
+        "<q>\n</",
+        ":\n\na ",
+        "覚えて",
+        "请记住",
+        ", please",
+        "- ",
+        "(",
+        "Remember a b c ",
+    ],
 )
 def test_each_sign_is_read_a_few_times_at_most(unit: str) -> None:
     """A pattern that takes the square of the length would take minutes here."""

@@ -160,8 +160,8 @@ def block_of(file: AttachedFile, text: str) -> str:
 
 def free_tag(opening: str, name: str, text: str) -> str:
     """Return the first of `file`, `file-2`, `file-3`, … that stands in a text nowhere behind `opening`, in any case."""
-    taken = {each.lower() for each in re.findall(rf"{opening}\s{{0,9}}({name}(?:-[0-9]+)?)", text, re.IGNORECASE)}
-    return next(each for each in chain([name], map(f"{name}-{{}}".format, count(2))) if each not in taken)
+    taken = set(re.findall(rf"{opening}\s{{0,9}}{name}(-[0-9]+)?", text.lower()))
+    return name + next(each for each in chain([""], map("-{}".format, count(2))) if each not in taken)
 
 
 def printable_name(name: str) -> str:

@@ -74,7 +74,7 @@ class NoteControl(QObject):
             return None
         folder = self._replies.order.project_folder(chat)
         scope = f"the project “{folder.name}”" if folder else "all chats"
-        is_own = message.role is Role.USER and message.origin is None
+        is_own = message.role is Role.USER and not message.origin
         source = "" if is_own else self._organiser.note_source(chat.id, folders[-1])
         return Note(text, folders[-1], chat.id, source, scope)
 
@@ -149,7 +149,8 @@ class NoteControl(QObject):
     def _propose(self, message: Message, texts: list[str]) -> None:
         """Add notes from a message to those that wait, if fewer than `_MAX_NOTES` do; raises StorageError.
 
-        Those that were decided are left out. A question that asks anew for what was decided is another one, unless it is another version of that one.
+        Those that were decided are left out. A question that asks anew for one is another one, unless it is another
+        version of that question.
         """
         chat = self._store.conversation(message.conversation_id)
         room = _MAX_NOTES - len(self.proposed(chat))

@@ -45,10 +45,13 @@ def asked_of_chat(turns: Sequence[ChatMessage], until: str) -> tuple[ChatMessage
 
 def asked_of_piece(piece: str, earlier: str) -> tuple[ChatMessage, ...]:
     """Return the request for the summary of a piece; `earlier` is the summary of the pieces before it."""
-    tag = free_tag("</", "text", earlier + piece)
-    before = f"Summary of what came before:\n<{tag}>\n{earlier}\n</{tag}>\n\n" if earlier else ""
-    wish = f"Summarise the conversation below {SUMMARY_WISH} Only {piece.partition(' ')[0]} begins a turn in it."
-    return (ChatMessage(Role.USER, f"{wish}\n\n{before}<{tag}>\n{piece}\n</{tag}>"),)
+    turn = piece.partition(" ")[0]
+    # The model that wrote the summary may have repeated the marks that it saw.
+    before = f"{turn} Summary of what came before: {earlier.replace(turn, ' ')}\n\n" if earlier else ""
+    text = before + piece
+    tag = free_tag("</", "text", text)
+    wish = f"Summarise the conversation below {SUMMARY_WISH} Only {turn} begins a turn in it."
+    return (ChatMessage(Role.USER, f"{wish}\n\n<{tag}>\n{text}\n</{tag}>"),)
 
 
 def text_of(turns: Sequence[ChatMessage]) -> str:
@@ -117,8 +120,8 @@ def sources_of(messages: Sequence[Message]) -> tuple[str, ...]:
     names: list[str] = []
     for message in messages:
         names += message.context_cut.sources if message.context_cut else ()
-        names += [message.tool_name, message.drafting.server if message.drafting else ""]
-        names += [file.name for file in message.files]
+        server = message.drafting.server if message.drafting else ""
+        names += [message.tool_name, server, *(file.name for file in message.files)]
     return tuple(dict.fromkeys(filter(None, names)))
 
 

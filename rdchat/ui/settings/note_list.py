@@ -35,7 +35,7 @@ type Scope = tuple[str, int | None]
 class NoteSheet(Sheet):
     """A field for a note; it says how long the note is, and saves none that is blank or too long.
 
-    It stays open where the note cannot be stored. Signs that cannot be seen are named, as on the card of a proposal, and
+    It stays open where the note cannot be stored. Signs that cannot be seen are named, as where it is proposed, and
     saved as they were.
 
     Args:

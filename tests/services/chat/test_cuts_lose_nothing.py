@@ -182,11 +182,9 @@ def test_no_text_in_a_request_for_a_summary_looks_like_a_turn_or_its_end(
         rest = request.content[match.end() :]
         end = re.search(r"</(text(?:-[0-9]+)?)>\Z", rest)
         assert end
-        if earlier:
-            before = f"Summary of what came before:\n<{end[1]}>\n{earlier}\n{end[0]}\n\n"
-            assert rest.startswith(before)
-            rest = rest.removeprefix(before)
-        assert rest == f"<{end[1]}>\n{piece}\n{end[0]}"
+        before = f"{match[1]} Summary of what came before: {earlier.replace(match[1], ' ')}\n\n" if earlier else ""
+        assert rest == f"<{end[1]}>\n{before}{piece}\n{end[0]}"
+        assert before.count(match[1]) == bool(earlier)
         assert len(re.findall(rf"</\s*{end[1]}(?![0-9-])", rest, re.IGNORECASE)) == 1
         assert piece.startswith(f"{match[1]} ")
         for turn in piece.removeprefix(f"{match[1]} ").split(f"{match[1]} "):
