@@ -282,7 +282,7 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
         with chat.skip_damaged("file"):
             files.append(_file(each, chat.texts))
     cut = read.context_cut
-    if cut is not None:
+    if cut:
         # A digest alone could be that of a file of one's own.
         there = tuple(file for file in cut.files if chat.texts.get(file.digest))
         chat.without[NAMED] += len(cut.files) - len(there)

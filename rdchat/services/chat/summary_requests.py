@@ -99,7 +99,8 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
         end = piece_end(text, 0, size)
         begin = text.rfind(mark, 0, end)
         head = text[begin:].partition(": ")[0] + ": "
-        if begin > 0 and end < begin + len(head):
+        # A head is not cut; no piece is as short.
+        if end < begin + len(head):
             end = begin
         pieces.append(text[:end])
         text = text[end:]
