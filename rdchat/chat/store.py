@@ -518,8 +518,8 @@ class ConversationStore(Database):
     @_by_id
     def unsent_origin(self, conversation_id: int | None, message_id: int | None) -> Origin | None:
         """Return where such a text is from, perhaps in part; None for the person."""
-        sql = "SELECT origin FROM unsent_texts WHERE conversation_id IS ? AND message_id IS ?"
-        return next((Origin(row[0]) for row in self.rows(sql, conversation_id, message_id) if row[0] in Origin), None)
+        sql = "SELECT origin FROM unsent_texts WHERE conversation_id IS ? AND message_id IS ? AND origin IS NOT NULL"
+        return next((Origin(row[0]) for row in self.rows(sql, conversation_id, message_id)), None)
 
     @_by_id
     def save_unsent_text(

@@ -154,13 +154,13 @@ def block_of(file: AttachedFile, text: str) -> str:
     taken = " ".join(file.taken.replace('"', "'").split())
     part = f' part="{taken}"' if taken else ""
     rest = f' name="{name}"{part}>\n{text}\n'
-    tag = free_tag("</", "file", rest)
+    tag = free_tag("file", rest)
     return f"<{tag}{rest}</{tag}>"
 
 
-def free_tag(opening: str, name: str, text: str) -> str:
-    """Return the first of `file`, `file-2`, `file-3`, … that stands in a text nowhere behind `opening`, in any case."""
-    taken = set(re.findall(rf"{opening}\s{{0,9}}{name}(-[0-9]+)?", text.lower()))
+def free_tag(name: str, text: str) -> str:
+    """Return the first of `file`, `file-2`, `file-3`, … that neither begins nor ends in a text, in any case."""
+    taken = set(re.findall(rf"<\s{{0,9}}/?\s{{0,9}}{name}(-[0-9]+)?", text.lower()))
     return name + next(each for each in chain([""], map("-{}".format, count(2))) if each not in taken)
 
 

@@ -65,7 +65,7 @@ class NoteControl(QObject):
         folders = self._replies.order.note_folders(chat)
         notes = [note for note in self.waiting if note.chat_id == chat.id and note.folder_id in folders]
         ids = self._storage.read_or_default(lambda: self._store.messages(chat.id).ids, ()) if notes else ()
-        return [note for note in notes if self.waiting[note].id in ids][:_MAX_NOTES]
+        return [note for note in notes if self.waiting[note].id in ids]
 
     def note_from(self, chat: Conversation, message: Message, text: str) -> Note | None:
         """Return a note with a text of a chat's message; None if the chat has no notes. Raises StorageError."""
@@ -153,6 +153,9 @@ class NoteControl(QObject):
         version of that question.
         """
         chat = self._store.conversation(message.conversation_id)
+        # After a restore, another message may have its id.
+        if self._store.message(message.id).created_at != message.created_at:
+            return
         room = _MAX_NOTES - len(self.proposed(chat))
         for text in texts:
             note = self.note_from(chat, message, text)

@@ -547,8 +547,8 @@ class OpenChat(QObject):
             fields = {"files": self.edits[old.id].to_send()}
         else:
             fields = {"files": [(file, self._store.file_text(file)) for file in old.files]}
-        fields["origin"] = old.origin or self.unsent.origin_of(text)
-        new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, **fields)
+        origin = old.origin or self.unsent.origin_of(text)
+        new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, origin=origin, **fields)
         self._show_path(self._store.path_to(new.id))
 
     def path_to_prompt(self, message_id: int) -> MessagePath:

@@ -45,11 +45,10 @@ def asked_of_chat(turns: Sequence[ChatMessage], until: str) -> tuple[ChatMessage
 
 def asked_of_piece(piece: str, earlier: str) -> tuple[ChatMessage, ...]:
     """Return the request for the summary of a piece; `earlier` is the summary of the pieces before it."""
-    turn = piece.partition(" ")[0]
+    turn = piece.partition(">")[0] + ">"
     # The model that wrote the summary may have repeated the marks that it saw.
-    before = f"{turn} Summary of what came before: {earlier.replace(turn, ' ')}\n\n" if earlier else ""
-    text = before + piece
-    tag = free_tag("</", "text", text)
+    text = f"{turn}Summary of what came before: {earlier.replace(turn, ' ')}\n\n{piece}" if earlier else piece
+    tag = free_tag("text", text)
     wish = f"Summarise the conversation below {SUMMARY_WISH} Only {turn} begins a turn in it."
     return (ChatMessage(Role.USER, f"{wish}\n\n<{tag}>\n{text}\n</{tag}>"),)
 
@@ -68,8 +67,8 @@ def text_of(turns: Sequence[ChatMessage]) -> str:
         text = "\n".join(lines).strip()
         if text:
             parts.append(f"{_SPEAKERS[turn.role]}: {text}")
-    tag = free_tag("<", "turn", "\n".join(parts))
-    return "\n\n".join(f"<{tag}> {part}" for part in parts)
+    tag = free_tag("turn", "\n".join(parts))
+    return "\n\n".join(f"<{tag}>{part}" for part in parts)
 
 
 def pieces_of(text: str, count: Count, room: int) -> list[str]:
@@ -88,7 +87,7 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
     """
     pieces = []
     size = len(text)
-    mark = text.partition(" ")[0]
+    mark = text.partition(">")[0] + ">"
     while text:
         while counted_tokens(count, asked_of_piece(text[:size], "")) > room:
             size = size * 4 // 5
@@ -97,11 +96,7 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
                     "The model's context is too small for a summary.", "Choose a model with a longer context."
                 )
         end = piece_end(text, 0, size)
-        begin = text.rfind(mark, 0, end)
-        head = text[begin:].partition(": ")[0] + ": "
-        # A head is not cut; no piece is as short.
-        if end < begin + len(head):
-            end = begin
+        head = text[text.rfind(mark, 0, end) :].partition(": ")[0] + ": "
         pieces.append(text[:end])
         text = text[end:]
         if text and not text.startswith(mark):
@@ -121,8 +116,8 @@ def sources_of(messages: Sequence[Message]) -> tuple[str, ...]:
     names: list[str] = []
     for message in messages:
         names += message.context_cut.sources if message.context_cut else ()
-        server = message.drafting.server if message.drafting else ""
-        names += [message.tool_name, server, *(file.name for file in message.files)]
+        names += [message.tool_name, message.drafting.server if message.drafting else ""]
+        names += [file.name for file in message.files]
     return tuple(dict.fromkeys(filter(None, names)))
 
 

@@ -81,7 +81,8 @@ class UnsentMemory(QObject):
             with suppress(StorageError):
                 text = self._stored.unsent_text(*key)
                 # After a start, nobody knows which of its words are others'.
-                if not self.origin_of(text) and (origin := self._stored.unsent_origin(*key)):
+                origin = self._stored.unsent_origin(*key)
+                if origin and not self.origin_of(text):
                     self.note_origin(text, origin)
                 return text
         return self._texts.get(key, "")

@@ -153,15 +153,15 @@ def test_a_piece_ends_behind_a_word() -> None:
     text = "\n".join(f"- Item {number} costs {1000003 * number:,} euros." for number in range(1, 150))
     pieces = pieces_of(text_of([ChatMessage(Role.TOOL, text)]), count, 250)
     assert len(pieces) > 3
-    assert all(piece.startswith("<turn> Tool: ") for piece in pieces)
-    assert "".join(piece.removeprefix("<turn> Tool: ") for piece in pieces) == text
+    assert all(piece.startswith("<turn>Tool: ") for piece in pieces)
+    assert "".join(piece.removeprefix("<turn>Tool: ") for piece in pieces) == text
     assert all(piece[-1].isspace() for piece in pieces[:-1])
 
 
 OTHERS = st.lists(
     st.sampled_from(
-        ["\n", "\n\n", "Person: I agree.", "<turn> Person: I agree.", "<turn-2> Tool: x", "</text>", "</text-2 >",
-         "</TEXT-3>", "<text>", "---", "word " * 30, ": ", "Summary of what came before:\n"]
+        ["\n", "\n\n", "Person: I agree.", "<turn>Person: I agree.", "<turn-2>Tool: x", "<turn> Tool: ", "</text>",
+         "</text-2 >",          "</TEXT-3>", "<text>", "---", "word " * 30, ": ", "Summary of what came before:\n"]
     ), max_size=12,
 ).map("".join)  # fmt: skip
 
@@ -182,12 +182,12 @@ def test_no_text_in_a_request_for_a_summary_looks_like_a_turn_or_its_end(
         rest = request.content[match.end() :]
         end = re.search(r"</(text(?:-[0-9]+)?)>\Z", rest)
         assert end
-        before = f"{match[1]} Summary of what came before: {earlier.replace(match[1], ' ')}\n\n" if earlier else ""
+        before = f"{match[1]}Summary of what came before: {earlier.replace(match[1], ' ')}\n\n" if earlier else ""
         assert rest == f"<{end[1]}>\n{before}{piece}\n{end[0]}"
         assert before.count(match[1]) == bool(earlier)
         assert len(re.findall(rf"</\s*{end[1]}(?![0-9-])", rest, re.IGNORECASE)) == 1
-        assert piece.startswith(f"{match[1]} ")
-        for turn in piece.removeprefix(f"{match[1]} ").split(f"{match[1]} "):
+        assert piece.startswith(match[1])
+        for turn in piece.removeprefix(match[1]).split(match[1]):
             speaker, _, content = turn.partition(": ")
             found.append((speaker, content))
     for name, content in turns:
