@@ -51,6 +51,14 @@ class MessageStatus(StrEnum):
     FAILED = "failed"
 
 
+class Origin(StrEnum):
+    """Where the words of a message are from, if not from the person or a model."""
+
+    IMPORT = "an import"
+    LINK = "a link"
+    PASTE = "a pasted text"
+
+
 @dataclass(frozen=True, slots=True)
 class OwnOptions:
     """Options of a chat that have no column of their own.
@@ -266,6 +274,8 @@ class Message:
         tool_calls: The calls at the end of a reply, each with an id of its own.
         tool_call_id: Of a tool's message: the call that it answers.
         tool_name: Of a tool's message: the tool's full name.
+        origin: Where its words are from, perhaps in part; None for the person or a model. A file that is imported has
+            no say in it.
         activated: A number that grows with each choice of a path: the visible path ends with the message of the chat
             that has the highest one.
         files: Attached files, without their texts.
@@ -294,6 +304,7 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     tool_name: str = ""
+    origin: Origin | None = None
     activated: int = field(default=0, compare=False)
     files: tuple[AttachedFile, ...] = ()
     sibling: int = 0

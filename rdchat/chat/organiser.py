@@ -37,17 +37,22 @@ _WITHOUT_TITLE = """
 """
 
 # The kinds of text by others that a note may come from: ?1 is the chat, ?2 the folder, ?3 the note before a summary. A
-# reply's `server` is empty for this computer. A complete reply without `drafting` was imported, so it counts as `?`.
+# reply's `server` is empty for this computer.
 _NOTE_SOURCE = """
     SELECT coalesce(group_concat(name, ' or '), '') FROM (
         SELECT 'a file' AS name WHERE EXISTS (SELECT 1 FROM message_files WHERE conversation_id = ?1)
             OR EXISTS (SELECT 1 FROM folder_files WHERE folder_id = ?2)
         UNION ALL SELECT 'a result of a tool' WHERE EXISTS (
             SELECT 1 FROM messages WHERE conversation_id = ?1 AND role = 'tool')
-        UNION ALL SELECT 'a remote or imported reply' WHERE EXISTS (
+        UNION ALL SELECT 'a remote reply' WHERE EXISTS (
             SELECT 1 FROM messages
-            WHERE conversation_id = ?1 AND role = 'assistant' AND status = 'complete' AND text <> '' AND NOT edited
-                AND coalesce(iif(json_valid(drafting), json_extract(drafting, '$.server'), NULL), '?') <> '')
+            WHERE conversation_id = ?1 AND text <> ''
+                AND iif(json_valid(drafting), json_extract(drafting, '$.server'), '') <> '')
+        UNION ALL SELECT DISTINCT origin FROM messages WHERE conversation_id = ?1 AND origin IS NOT NULL
+        UNION ALL SELECT 'imported instructions' WHERE EXISTS (
+            SELECT 1 FROM folders
+            WHERE id = ?2 AND json_valid(project)
+                AND json_extract(project, '$.imported') AND json_extract(project, '$.instructions') <> '')
         UNION ALL SELECT 'a summary of another chat' WHERE EXISTS (
             SELECT 1 FROM conversations WHERE id = ?1 AND instr(system_prompt, ?3)
             UNION ALL SELECT 1 FROM messages

@@ -16,12 +16,14 @@ class Project:
         preset: Id of their preset; None leaves it to the model.
         model: Name of their model, by which it is loaded; None for the one that is loaded.
         tools: Names of the tool servers that are switched on in them.
+        imported: Whether its instructions came with an import.
     """
 
     instructions: str = ""
     preset: str | None = None
     model: str | None = None
     tools: tuple[str, ...] = ()
+    imported: bool = False
 
 
 @dataclass(frozen=True, slots=True)

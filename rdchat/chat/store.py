@@ -21,6 +21,7 @@ from rdchat.chat.conversation import (
     MessagePath,
     MessageStatus,
     Notice,
+    Origin,
     ReadingPosition,
     Thinking,
     is_temporary,
@@ -520,10 +521,18 @@ class ConversationStore(Database):
         return rows[0][0] if rows else ""
 
     @_by_id
-    def save_unsent_text(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
+    def unsent_origin(self, conversation_id: int | None, message_id: int | None) -> Origin | None:
+        """Return where such a text is from, perhaps in part; None for the person."""
+        sql = "SELECT origin FROM unsent_texts WHERE conversation_id IS ? AND message_id IS ? AND origin IS NOT NULL"
+        return next((Origin(row[0]) for row in self.rows(sql, conversation_id, message_id)), None)
+
+    @_by_id
+    def save_unsent_text(
+        self, conversation_id: int | None, message_id: int | None, text: str, origin: Origin | None = None
+    ) -> None:
         """Replace the stored text. It is not stored if it is empty, or its chat or message no longer exists."""
         sql = """
-            INSERT INTO unsent_texts (conversation_id, message_id, text) SELECT ?1, ?2, ?3
+            INSERT INTO unsent_texts (conversation_id, message_id, text, origin) SELECT ?1, ?2, ?3, ?4
             WHERE ?3 <> '' AND (?1 IS NULL OR EXISTS (SELECT 1 FROM conversations WHERE id = ?1))
                 AND (?2 IS NULL OR EXISTS (SELECT 1 FROM messages WHERE id = ?2))
         """
@@ -531,7 +540,7 @@ class ConversationStore(Database):
 
         def save(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM unsent_texts WHERE conversation_id IS ? AND message_id IS ?", key)
-            connection.execute(sql, (*key, text_column(text)))
+            connection.execute(sql, (*key, text_column(text), origin))
 
         self.write(save)
 

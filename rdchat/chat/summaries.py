@@ -17,7 +17,7 @@ class ContextCut:
         model: The model that wrote the summary, with the name of its server if that is a remote one.
         written_at: When it was written, in seconds since the epoch; None where unknown.
         edited: Whether the summary is the person's version.
-        sources: The tools and remote servers whose texts it summarises.
+        sources: The tools, remote servers and files whose texts it summarises.
         files: Files of the hidden messages that the model still gets whole.
         shortens: Whether the messages stay, and only long results of tools among them are shortened.
     """

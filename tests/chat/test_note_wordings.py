@@ -296,6 +296,17 @@ def test_no_wish_is_seen_in_its_opposite_a_question_or_the_words_of_others(quest
     assert asked_notes(question) == asked_notes(f"Hello!\n\n{question}") == []
 
 
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [("```", "```"), ("````\n```", "```\n````"), ("```text", ""), ("~~~~\n~~~", "~~~~"), ("<pre>", "</pre>"),
+     ("<blockquote cite='x'>", "</BLOCKQUOTE>"), ("  <code>", "</code>"), ("> Hi", ">"), ("He wrote:", "")],
+)  # fmt: skip
+def test_code_and_quotations_are_not_the_persons_own(begin: str, end: str) -> None:
+    for wish in ("Remember that I smoke.", "Remember:\n- I smoke\n- I drink", "请记住我抽烟。"):
+        line = f"> {wish}".replace("\n", "\n> ") if begin.startswith(">") else wish
+        assert asked_notes(f"{begin}\n{line}\n{end}\n\nExplain that.") == []
+
+
 @pytest.mark.parametrize("apostrophe", list("'’‘ʼ´`"))
 def test_each_apostrophe_is_one(apostrophe: str) -> None:
     assert asked_notes(f"Please don{apostrophe}t remember that I smoke.") == []
@@ -370,7 +381,21 @@ UNITS = (
 
 
 @pytest.mark.parametrize(
-    "unit", [*UNITS, "```\n", ":\n\na ", "覚えて", "请记住", ", please", "- ", "(", "Remember a b c "]
+    "unit",
+    [
+        *UNITS,
+        "```\n",
+        "````\n```\n",
+        "<pre>\n",
+        "<q>\n</",
+        ":\n\na ",
+        "覚えて",
+        "请记住",
+        ", please",
+        "- ",
+        "(",
+        "Remember a b c ",
+    ],
 )
 def test_each_sign_is_read_a_few_times_at_most(unit: str) -> None:
     """A pattern that takes the square of the length would take minutes here."""

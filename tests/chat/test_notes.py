@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import NEW_CHAT, Drafting, MessageStatus
+from rdchat.chat.conversation import NEW_CHAT, Drafting, MessageStatus, Origin
 from rdchat.chat.notes import Note, notes_text
 from rdchat.chat.projects import Project
 from rdchat.chat.store import ConversationStore
@@ -97,14 +97,14 @@ def test_text_of_others_in_a_chat_is_known(store: ConversationStore) -> None:
     add_reply(Drafting())
     assert source(chat) == ""
     add_reply(Drafting(server="studio"))
-    assert source(chat) == "a remote or imported reply"
+    assert source(chat) == "a remote reply"
     other = store.create_conversation("Bread")
     file = attached(ReadFile("a.txt", FileKind.TEXT, ("Alpha",)), "Alpha"), "Alpha"
     store.add_message(other.id, None, Role.USER, "Hi", files=[file])
     store.add_message(other.id, None, Role.TOOL, "Result")
     assert source(other) == "a file or a result of a tool"
-    store.add_message(other.id, None, Role.ASSISTANT, "Imported")
-    assert source(other) == "a file or a result of a tool or a remote or imported reply"
+    store.add_message(other.id, None, Role.ASSISTANT, "Imported", origin=Origin.IMPORT)
+    assert source(other) == "a file or a result of a tool or an import"
     continued = replace(NEW_CHAT, system_prompt=f"Be brief.\n\n{SUMMARY_NOTE}\n\nAnn leads.")
     assert source(store.create_conversation("Bread (continued)", like=continued)) == "a summary of another chat"
     third = store.create_conversation("Wine")
@@ -112,6 +112,9 @@ def test_text_of_others_in_a_chat_is_known(store: ConversationStore) -> None:
     assert source(third, folder) == ""
     store.organiser.set_project(folder, Project(), [file])
     assert (source(third), source(third, folder)) == ("", "a file")
+    store.organiser.set_project(folder, Project("Be brief.", imported=True), [])
+    assert (source(third), source(third, folder)) == ("", "imported instructions")
+    store.organiser.set_project(folder, Project("Be brief."), [file])
     store.organiser.keep_note(Note("x", folder, None, "a file"))
     assert (source(third), source(third, folder)) == ("", "a file or an earlier note")
     store.organiser.keep_note(Note("x", None, None, "a file"))

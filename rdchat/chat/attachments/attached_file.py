@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
+from itertools import chain, count, groupby
 
 from rdchat.chat.attachments.passage_index import PassageIndex
 from rdchat.errors import RdchatError
@@ -149,11 +149,19 @@ def block_of(file: AttachedFile, text: str) -> str:
     """Return a file's text as part of a prompt: always the same bytes, so that the prefix cache stays valid."""
     if file.kind is FileKind.IMAGE:
         return f"[{file.name}: an image that cannot be read]"
-    # The text must not contain its own end tag.
-    tag = "file" if "</file" not in text else f"file-{file.digest[:8]}"
     name = file.name.replace('"', "'")
-    part = f' part="{file.taken}"' if file.taken else ""
-    return f'<{tag} name="{name}"{part}>\n{text}\n</{tag}>'
+    # The part of an imported file may be any text.
+    taken = " ".join(file.taken.replace('"', "'").split())
+    part = f' part="{taken}"' if taken else ""
+    rest = f' name="{name}"{part}>\n{text}\n'
+    tag = free_tag("file", rest)
+    return f"<{tag}{rest}</{tag}>"
+
+
+def free_tag(name: str, text: str) -> str:
+    """Return the first of `file`, `file-2`, `file-3`, … that neither begins nor ends in a text, in any case."""
+    taken = set(re.findall(rf"<\s{{0,9}}/?\s{{0,9}}{name}(-[0-9]+)?", text.lower()))
+    return name + next(each for each in chain([""], map("-{}".format, count(2))) if each not in taken)
 
 
 def printable_name(name: str) -> str:

@@ -7,6 +7,7 @@ each chat, `{"image": ...}` for each of its images, then `{"file": ...}`, the fi
 """
 
 import hashlib
+import json
 import sqlite3
 import sys
 import time
@@ -33,6 +34,19 @@ type Frame = dict[str, Any]
 # counts, which is 64 characters long.
 _DIGESTS = """coalesce((SELECT group_concat(substr(digest, -64), ' ') FROM
     (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY position)), '')"""
+
+# The images of a hidden chat that did not come get digests of their own: those that the file names may be of one's own.
+_LOSE = (
+    "INSERT INTO file_texts (digest, text) SELECT DISTINCT 'lost ' || digest, '' FROM message_files"
+    " WHERE conversation_id = :chat AND kind = 'image' AND digest NOT IN (SELECT value FROM json_each(:came))"
+    " ON CONFLICT DO NOTHING",
+    "UPDATE message_files SET digest = 'lost ' || digest"
+    " WHERE conversation_id = :chat AND kind = 'image' AND digest NOT IN (SELECT value FROM json_each(:came))",
+    """DELETE FROM file_texts
+        WHERE digest IN (SELECT substr(digest, 6) FROM message_files WHERE conversation_id = :chat AND kind = 'image')
+            AND NOT EXISTS (SELECT 1 FROM message_files f WHERE f.digest = file_texts.digest)
+            AND NOT EXISTS (SELECT 1 FROM folder_files f WHERE f.digest = file_texts.digest)""",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +227,8 @@ class ImportWriter:
         self._projects: dict[int, FullChat] = {}
         # The folders of projects of this import, by the keys that their files have for them.
         self._keys: dict[str, int | None] = {}
+        # Digests of the images that have come with this import.
+        self._images: list[str] = []
         # Reports of the files that were read before.
         self._reports: list[FileReport] = []
         # The error that ended the import.
@@ -228,6 +244,7 @@ class ImportWriter:
                 self._database.run_bulk(self._adding(rdchat_json.read(frame["chat"]))).result()
             elif "image" in frame:
                 file, text = rdchat_json.read_image(frame)
+                self._images.append(file.digest)
                 self._database.submit(lambda connection: add_image(connection, file, text)).result()
             else:
                 self._end_file(from_plain(FileReport(""), frame["file"])[0])
@@ -283,6 +300,9 @@ class ImportWriter:
 
     def _reveal(self, report: FileReport, connection: sqlite3.Connection) -> None:
         """Show all chats of the file at once, in folders with the names that the file has, and store its projects."""
+        came = json.dumps(self._images)
+        for sql in _LOSE:
+            connection.executemany(sql, [{"chat": chat, "came": came} for chat in self._chats])
         folders = ImportedFolders(connection, self._keys)
         # The folder around another one comes first, and notes alone last: they may be of any project.
         for hidden, project in sorted(self._projects.items(), key=lambda each: len(each[1].folder) or sys.maxsize):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from rdchat.chat.projects import Folder, Project
-from rdchat.chat.storage import FullChat, folders_listed, rows_of, store_project, text_column
+from rdchat.chat.storage import FullChat, file_from, folders_listed, rows_of, store_project, text_column
 from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.wording import counted
 
@@ -17,6 +17,11 @@ _MAKE = "INSERT INTO folders (parent_id, name, created_at) VALUES (?, ?, ?) RETU
 _TAKE_FILES = """
     INSERT INTO folder_files (folder_id, position, digest, kind, characters, taken, note, name)
     SELECT ?, position, digest, kind, characters, taken, note, name FROM message_files WHERE conversation_id = ?
+"""
+# Its files as `file_from` reads them: what came of them may be less than the import's file names.
+_STORED = """
+    SELECT message_id, name, kind, digest, characters, taken, note, NULL, NULL FROM message_files
+    WHERE conversation_id = ? ORDER BY position
 """
 # The chats of a folder, and of those inside.
 _COUNT = """
@@ -81,8 +86,8 @@ class ImportedFolders:
         """
         folder_id = None
         if chat.folder:
-            project = Project(text_column(chat.conversation.system_prompt or ""))
-            files = chat.messages[0].files if chat.messages else ()
+            project = Project(text_column(chat.conversation.system_prompt or ""), imported=True)
+            files = tuple(map(file_from, self._connection.execute(_STORED, (hidden,))))
             folder_id = self._find(chat.folder, Folder(0, "", project=project, files=files), hidden)
         self._keys[chat.key] = folder_id
         for key, text in chat.notes:

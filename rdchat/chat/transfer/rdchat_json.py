@@ -52,7 +52,7 @@ from rdchat.chat.attachments.attached_file import (
     printable_name,
 )
 from rdchat.chat.attachments.kinds import begins_as_image
-from rdchat.chat.conversation import Conversation, Message, MessageStatus, OwnOptions
+from rdchat.chat.conversation import Conversation, Message, MessageStatus, Origin, OwnOptions
 from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage import JSON_FIELDS, MESSAGE_FIELDS, DamagedChatError, FullChat, message_from, shape_from
 from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, string
@@ -77,7 +77,7 @@ _DIGEST = re.compile("image [0-9a-f]{64}", re.ASCII)
 type Image = tuple[AttachedFile, str]
 """An image with its data in base64."""
 # Fields of a message that are written only if they differ from their defaults.
-_OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
+_OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated", "origin"}
 # Fields with texts that `read` knows; the texts in others are counted as left out.
 _OF_MESSAGE = {*MESSAGE_FIELDS, "parent", "trace", "files"}
 _OF_CHAT = {
@@ -279,6 +279,7 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
         "edited": data.get("edited") is True,
         "tool_call_id": chat.take_text(data, "tool_call_id"),
         "tool_name": name(data.get("tool_name")) or "",
+        "origin": Origin.IMPORT,
         "activated": activated if type(activated) is int else index,
     }
     read = message_from([columns[each] for each in MESSAGE_FIELDS])
@@ -289,8 +290,15 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
             continue
         with chat.skip_damaged("file"):
             files.append(_file(each, chat.texts))
+    cut = read.context_cut
+    if cut:
+        # A digest alone could be that of a file of one's own.
+        there = tuple(file for file in cut.files if chat.texts.get(file.digest))
+        chat.without[NAMED] += len(cut.files) - len(there)
+        cut = replace(cut, files=there)
     return replace(
         read,
+        context_cut=cut,
         status=MessageStatus.INTERRUPTED if read.status is MessageStatus.STREAMING else read.status,
         control_offsets=tuple(each for each in read.control_offsets if 0 <= each < len(read.text)),
         files=tuple(files),

@@ -15,7 +15,7 @@ from rdchat.services.chat.replies import Replies
 from rdchat.services.engine.engine_request import EngineEvent
 from rdchat.services.storage_watch import StorageWatch
 
-# The most notes that the model proposes after a reply; while as many wait, it is not asked.
+# The most notes that wait in a chat; while as many wait, none is proposed, and the model is not asked.
 _MAX_NOTES = 3
 # The pause after a reply before the model is asked: the person may be about to go on.
 _QUIET_MS = 2500
@@ -74,7 +74,8 @@ class NoteControl(QObject):
             return None
         folder = self._replies.order.project_folder(chat)
         scope = f"the project “{folder.name}”" if folder else "all chats"
-        source = "" if message.role is Role.USER else self._organiser.note_source(chat.id, folders[-1])
+        is_own = message.role is Role.USER and not message.origin
+        source = "" if is_own else self._organiser.note_source(chat.id, folders[-1])
         return Note(text, folders[-1], chat.id, source, scope)
 
     def keep(self, note: Note, text: str) -> bool:
@@ -143,18 +144,26 @@ class NoteControl(QObject):
     def _on_event(self, reply: Message, event: EngineEvent) -> None:
         if isinstance(event, ReplyEnd) and event.is_whole:
             with suppress(StorageError):
-                self._propose(reply, notes_from_model(event.told.answer)[:_MAX_NOTES])
+                self._propose(reply, notes_from_model(event.told.answer))
 
     def _propose(self, message: Message, texts: list[str]) -> None:
-        """Add notes from a message to those that wait, but for those that were decided; raises StorageError.
+        """Add notes from a message to those that wait, if fewer than `_MAX_NOTES` do; raises StorageError.
 
-        A question that asks anew for what was decided is another one, unless it is another version of that one.
+        Those that were decided are left out. A question that asks anew for one is another one, unless it is another
+        version of that question.
         """
         chat = self._store.conversation(message.conversation_id)
+        # After a restore, another message may have its id.
+        if self._store.message(message.id).created_at != message.created_at:
+            return
+        room = _MAX_NOTES - len(self.proposed(chat))
         for text in texts:
             note = self.note_from(chat, message, text)
             wish = _wish(text, message)
             if note and not any(note_digest(wish, each) == each for each in chat.own.decided_notes):
+                room -= note not in self.waiting
+                if room < 0:
+                    break
                 self.waiting[note] = message
         self.changed.emit()
 

@@ -430,7 +430,14 @@ class OpenChat(QObject):
     def ask_question(self, message: WaitingMessage) -> None:
         """Add a prompt to its chat's path, and have it answered. Raises StorageError if it is not stored."""
         conversation, path = self.at(message.chat)
-        prompt = self._store.add_message(conversation.id, path.last_id, Role.USER, message.text, files=message.files)
+        prompt = self._store.add_message(
+            conversation.id,
+            path.last_id,
+            Role.USER,
+            message.text,
+            files=message.files,
+            origin=self.unsent.origin_of(message.text),
+        )
         path.append(prompt)
         self._storage.note_success()
         if path is self.path:
@@ -530,7 +537,8 @@ class OpenChat(QObject):
     def add_version(self, old: Message, text: str) -> None:
         """Add a text of the person as an alternative of a prompt or of a reply; the path ends with it.
 
-        A prompt has the files of its edit, or else those of the old one. A reply keeps the calls of the old one.
+        A prompt has the files of its edit, or else those of the old one. A reply keeps the calls of the old one. Words
+        of others stay theirs.
         """
         if old.role is Role.ASSISTANT:  # The seed is for a later continuation.
             seed = reply_seed(fresh_seed(), 0, 0)
@@ -539,7 +547,8 @@ class OpenChat(QObject):
             fields = {"files": self.edits[old.id].to_send()}
         else:
             fields = {"files": [(file, self._store.file_text(file)) for file in old.files]}
-        new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, **fields)
+        origin = old.origin or self.unsent.origin_of(text)
+        new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, origin=origin, **fields)
         self._show_path(self._store.path_to(new.id))
 
     def path_to_prompt(self, message_id: int) -> MessagePath:

@@ -136,6 +136,7 @@ class QuickChat(QObject):
             for message in self.path[: -2 if self.waiting else len(self.path)]:
                 fields = {name: getattr(message, name) for name in ("seed", *ENDING)}
                 fields["files"] = self._with_texts(message)
+                fields["origin"] = self._chat.unsent.origin_of(message.text)
                 stored = self._store.add_message(chat.id, parent, message.role, **fields)
                 self._replies.recorder.continue_reply(message.id, stored, chat)
                 parent = stored.id

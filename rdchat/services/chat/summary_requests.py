@@ -8,7 +8,7 @@ the summary of the pieces before.
 import re
 from collections.abc import Sequence
 
-from rdchat.chat.attachments.attached_file import piece_end
+from rdchat.chat.attachments.attached_file import free_tag, piece_end
 from rdchat.chat.conversation import Message
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import ChatMessage, Role, join_neighbours
@@ -45,17 +45,19 @@ def asked_of_chat(turns: Sequence[ChatMessage], until: str) -> tuple[ChatMessage
 
 def asked_of_piece(piece: str, earlier: str) -> tuple[ChatMessage, ...]:
     """Return the request for the summary of a piece; `earlier` is the summary of the pieces before it."""
-    before = f"Summary of what came before: {earlier}\n\n" if earlier else ""
-    text = before + piece
-    # A text must not look like the end of what is summarised.
-    mark = "---"
-    while mark in text:
-        mark += "-"
-    return (ChatMessage(Role.USER, f"Summarise the conversation below {SUMMARY_WISH}\n\n{mark}\n{text}\n{mark}"),)
+    turn = piece.partition(">")[0] + ">"
+    # The model that wrote the summary may have repeated the marks that it saw.
+    text = f"{turn}Summary of what came before: {earlier.replace(turn, ' ')}\n\n{piece}" if earlier else piece
+    tag = free_tag("text", text)
+    wish = f"Summarise the conversation below {SUMMARY_WISH} Only {turn} begins a turn in it."
+    return (ChatMessage(Role.USER, f"{wish}\n\n<{tag}>\n{text}\n</{tag}>"),)
 
 
 def text_of(turns: Sequence[ChatMessage]) -> str:
-    """Return a conversation as plain text, without its thoughts; images are only named."""
+    """Return a conversation as plain text, without its thoughts; images are only named.
+
+    Each turn begins with a mark that stands nowhere else, so that no text in it can look like another turn.
+    """
     parts = []
     for turn in turns:
         lines = [f"(image: {image.name})" for image in turn.images]
@@ -65,16 +67,18 @@ def text_of(turns: Sequence[ChatMessage]) -> str:
         text = "\n".join(lines).strip()
         if text:
             parts.append(f"{_SPEAKERS[turn.role]}: {text}")
-    return "\n\n".join(parts)
+    tag = free_tag("turn", "\n".join(parts))
+    return "\n\n".join(f"<{tag}>{part}" for part in parts)
 
 
 def pieces_of(text: str, count: Count, room: int) -> list[str]:
     """Split a text into pieces that fit the context with the request for a summary.
 
-    A piece ends at a paragraph, a line, a sentence or a word, where there is one.
+    A piece ends at a paragraph, a line, a sentence or a word, where there is one. One that begins within a turn has
+    the turn's mark and speaker again.
 
     Args:
-        text: Not blank.
+        text: Not blank, of `text_of`.
         count: Returns the tokens of a conversation.
         room: Maximum tokens of such a request.
 
@@ -83,6 +87,7 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
     """
     pieces = []
     size = len(text)
+    mark = text.partition(">")[0] + ">"
     while text:
         while counted_tokens(count, asked_of_piece(text[:size], "")) > room:
             size = size * 4 // 5
@@ -91,8 +96,11 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
                     "The model's context is too small for a summary.", "Choose a model with a longer context."
                 )
         end = piece_end(text, 0, size)
+        head = text[text.rfind(mark, 0, end) :].partition(": ")[0] + ": "
         pieces.append(text[:end])
         text = text[end:]
+        if text and not text.startswith(mark):
+            text = head + text
     return pieces
 
 
@@ -104,11 +112,12 @@ def whole_sentences(text: str) -> str:
 
 
 def sources_of(messages: Sequence[Message]) -> tuple[str, ...]:
-    """Return the names of the tools and remote servers that texts of some messages come from."""
+    """Return the names of the tools, remote servers and files that texts of some messages come from."""
     names: list[str] = []
     for message in messages:
         names += message.context_cut.sources if message.context_cut else ()
         names += [message.tool_name, message.drafting.server if message.drafting else ""]
+        names += [file.name for file in message.files]
     return tuple(dict.fromkeys(filter(None, names)))
 
 

@@ -5,17 +5,22 @@ state of each, and stores it soon after. For a message field the store has one t
 with what is typed behind them.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.conversation import Origin
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 
 _WAIT_MS = 500
 """Until typed text is stored, also while the person types on."""
+# Characters of a piece of a text, by which words of others are found in what is sent, and of what is looked at.
+_PIECE = 12
+_LONGEST = 100_000
 # Characters of the files that are stored with one message; 30 MB of images have so many.
 _MAX_STORED = 40_000_000
 _TOO_LARGE = "Files beyond 30 MB are not kept if rdchat quits before the message is sent."
@@ -59,7 +64,9 @@ class UnsentMemory(QObject):
         self.waiting: list[WaitingMessage] = []
         # The typed texts of which the store has another version: an older one, or one with waiting messages before it.
         self._texts: dict[_Key, str] = {}
-        # Those of them that have to be stored.
+        # Of the links and pastes of this run, where they are from, by the hashes of their pieces.
+        self._origins: dict[int, Origin] = {}
+        # Those of the texts that have to be stored.
         self._changed: set[_Key] = set()
         # By chat: the files in the message field, and what is stored for it, with files of waiting messages.
         self._files: dict[int | None, _Files] = {}
@@ -72,13 +79,26 @@ class UnsentMemory(QObject):
         key = conversation_id, message_id
         if key not in self._texts and self._stored is not None:
             with suppress(StorageError):
-                return self._stored.unsent_text(*key)
+                text = self._stored.unsent_text(*key)
+                # After a start, nobody knows which of its words are others'.
+                origin = self._stored.unsent_origin(*key)
+                if origin and not self.origin_of(text):
+                    self.note_origin(text, origin)
+                return text
         return self._texts.get(key, "")
 
     def save_text(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
         """Take the text that is typed there now, to be stored soon; an empty one is removed."""
         if text != self.unsent_text(conversation_id, message_id):
             self._take((conversation_id, message_id), text)
+
+    def note_origin(self, text: str, origin: Origin = Origin.PASTE) -> None:
+        """Remember that the words of a text, which a field has or gets, are not the person's own."""
+        self._origins |= dict.fromkeys(_pieces(text, _PIECE), origin)
+
+    def origin_of(self, text: str) -> Origin | None:
+        """Return where a text is from, of which some words may be those of a link or paste; None for the person."""
+        return next(filter(None, map(self._origins.get, _pieces(text, 1))), None)
 
     def take_files(self, conversation_id: int | None) -> _Files:
         """Return the files that an earlier run stored for the message field of a chat; nothing the next time."""
@@ -146,7 +166,8 @@ class UnsentMemory(QObject):
             waiting = self.waiting_in(chat) if message_id is None else []
             texts = [*(message.text for message in waiting), self._texts[chat, message_id]]
             with suppress(StorageError):
-                self._stored.save_unsent_text(chat, message_id, "\n\n".join(filter(None, texts)))
+                text = "\n\n".join(filter(None, texts))
+                self._stored.save_unsent_text(chat, message_id, text, self.origin_of(text))
                 self._changed.remove((chat, message_id))
                 if not waiting:
                     # The store has the same text now.
@@ -196,6 +217,13 @@ class UnsentMemory(QObject):
         self.save_text(None, None, "\n\n".join(filter(None, texts)))
         self.waiting_changed.emit()
         return [file for message in waiting for file in message.files]
+
+
+def _pieces(text: str, step: int) -> Iterator[int]:
+    """Yield the hash of a piece of a text from each `step`-th character on, whatever its blanks are."""
+    words = " ".join(text[:_LONGEST].split())
+    for start in range(0, max(len(words) - _PIECE + 1, bool(words)), step):
+        yield hash(words[start : start + _PIECE])
 
 
 def _size(files: _Files) -> int:

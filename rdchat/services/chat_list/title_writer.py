@@ -103,23 +103,27 @@ class TitleWriter(QObject):
             ChatMessage(Role.USER, TITLE_WISH),
         )
         max_tokens = _THINKING_TOKENS if thinks else _TITLE_TOKENS
-        self._request = self._replies.ask_aside(messages, max_tokens, partial(self._on_event, conversation_id))
+        self._request = self._replies.ask_aside(messages, max_tokens, partial(self._on_event, prompt))
 
-    def _on_event(self, conversation_id: int, event: EngineEvent) -> None:
-        """Store the title that a reply gives, perhaps none; one that was cancelled is requested again later."""
+    def _on_event(self, prompt: Message, event: EngineEvent) -> None:
+        """Store the title that a reply gives, perhaps none; one that was cancelled is requested again later.
+
+        So is one of a prompt that has changed: after a restore, another chat may have its ids.
+        """
+        chat = prompt.conversation_id
         if not isinstance(event, ReplyEnd | Failure):
             return
         self._request = None
         if isinstance(event, Failure):
-            self._failed.add(conversation_id)
+            self._failed.add(chat)
         elif event.finish_reason is not FinishReason.CANCELLED:
             # A reply that was cut off may be a thought; that there is no title is stored too.
             title = title_from_model(event.told.answer if event.is_whole else "")
             try:
-                if self._store.organiser.set_title_by_model(conversation_id, title):
+                if self._store.message(prompt.id) == prompt and self._store.organiser.set_title_by_model(chat, title):
                     self._titled()
             except StorageError:
-                self._failed.add(conversation_id)
+                self._failed.add(chat)
         self.wait_for_calm()
 
 

@@ -173,6 +173,8 @@ class ComposerField(PromptField):
 
     def _attach_long(self, text: str) -> bool:
         """Attach a pasted text as a file if it is long; return whether it was attached."""
+        # Undo makes it text.
+        self.pasted.emit(text)
         is_long = len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES
         if not is_long or not self.attach_text(text.replace("\r\n", "\n")):
             return False

@@ -215,6 +215,7 @@ class ConversationView(Ground):
         composer.shape.remove.clicked.connect(self._end_shape)
         composer.stop_requested.connect(self._controller.stop_reply)
         field.above_requested.connect(self._edit_last_question)
+        field.pasted.connect(self._chat.unsent.note_origin)
         field.textChanged.connect(lambda: self._chat.set_typed(composer.text))
         field.prompts.offer_prompts(settings.values.prompts)
         settings.changed.connect(lambda values: field.prompts.offer_prompts(values.prompts))
@@ -245,6 +246,7 @@ class ConversationView(Ground):
 
     def _add_files_to(self, message: Message, editor: MessageEditor) -> None:
         """Let the files of a prompt be changed while it is edited."""
+        editor.field.pasted.connect(self._chat.unsent.note_origin)
         if message.role is Role.USER and (files := self._chat.edited_files(message)) is not None:
             chips = PendingRow(self._theme)
             attacher = FileAttacher(self._controller, files, chips, self._theme, editor, question=lambda: editor.text)

@@ -36,7 +36,8 @@ type Scope = tuple[str, int | None]
 class NoteSheet(Sheet):
     """A field for a note; it says how long the note is, and saves none that is blank or too long.
 
-    It stays open where the note cannot be stored.
+    It stays open where the note cannot be stored. Signs that cannot be seen are named, as where it is proposed, and
+    saved as they were.
 
     Args:
         window: The sheet stands in front of it.
@@ -50,7 +51,8 @@ class NoteSheet(Sheet):
         self._notes = notes
         self._note = note
         self.field = text_field(5, "", "Note")
-        self.field.setPlainText(note.text)
+        self._hidden = {mark: sign for sign in note.text if (mark := visible_text(sign)) != sign}
+        self.field.setPlainText(visible_text(note.text))
         self.scope = choice_box("What the note is for", "", scopes)
         self.length = small_text(theme)
         self.scope.setVisible(bool(scopes))
@@ -60,8 +62,16 @@ class NoteSheet(Sheet):
         self.field.textChanged.connect(self._show_length)
         self._show_length()
 
+    @property
+    def typed(self) -> str:
+        """The note as it is saved."""
+        text = self.field.toPlainText()
+        for mark, sign in self._hidden.items():
+            text = text.replace(mark, sign)
+        return text
+
     def _show_length(self) -> None:
-        length = len(self.field.toPlainText().strip())
+        length = len(self.typed.strip())
         color = "danger" if length > LONGEST_NOTE else "muted"
         self.length.show_text(f"{length:,} of at most {LONGEST_NOTE:,} characters", color)
         self.buttons[-1].setEnabled(0 < length <= LONGEST_NOTE)
@@ -70,7 +80,7 @@ class NoteSheet(Sheet):
         if self.scope.count():
             self._note = replace(self._note, folder_id=self.scope.currentData())
         store = self._notes.change if self._note.id else self._notes.keep
-        if store(self._note, self.field.toPlainText()):
+        if store(self._note, self.typed):
             self.done(0)
 
 

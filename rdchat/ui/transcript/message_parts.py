@@ -7,7 +7,7 @@ base of the scroll area that holds the messages, with the signals that they emit
 from collections.abc import Callable
 from math import ceil
 
-from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QMimeData, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetricsF, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent, QTextLayout
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
@@ -73,6 +73,8 @@ class PromptField(PlainField):
     submit_requested = Signal()
     above_requested = Signal()
     height_changed = Signal()
+    # A text that was pasted or dropped, which may be kept as a file.
+    pasted = Signal(str)
 
     def __init__(self, theme: Theme, name: str, lines: tuple[int, int], *, return_submits: bool = True) -> None:
         super().__init__()
@@ -113,6 +115,10 @@ class PromptField(PlainField):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._fit_later()
+
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        self.pasted.emit(source.text())
+        super().insertFromMimeData(source)
 
     def _fit_later(self) -> None:
         lay_out_later(self)

@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, Qt, Signal, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
 from rdchat import __version__, host
-from rdchat.chat.conversation import Conversation, Notice
+from rdchat.chat.conversation import Conversation, Notice, Origin
 from rdchat.chat.projects import Folder
 from rdchat.chat.settings import MAX_TEXT_SIZE, MIN_TEXT_SIZE
 from rdchat.errors import InvalidSettingError
@@ -364,6 +364,7 @@ class Commands(QObject):
         if request.text and len(composer.text) > MAX_CHARACTERS:
             composer.show_note("The text of the link was left out, since the message is long.")
         elif request.text:
+            self.controller.chat.unsent.note_origin(request.text, Origin.LINK)
             composer.add_text(request.text)
         for path in request.files:
             self.parts.windows.drops.take_files((path,))

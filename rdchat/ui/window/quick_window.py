@@ -67,6 +67,7 @@ class QuickWindow(SideWindow):
             controller, files, self.composer.files, theme, self, question=lambda: self.composer.text
         )
         self.images.share_undo(self.composer.field)
+        self.composer.field.pasted.connect(controller.chat.unsent.note_origin)
         self.composer.add_line(SightLine(controller.model_slot, files, theme))
         # A question during a reply is refused, not queued as in a chat.
         self.composer.sends_later = False

@@ -2,8 +2,9 @@
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -11,19 +12,23 @@ from zipfile import ZipFile
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from rdchat.chat.conversation import Conversation
+from rdchat.chat.attachments.attached_file import image_file
+from rdchat.chat.conversation import Conversation, Drafting, ReadingPosition
 from rdchat.chat.notes import Note
 from rdchat.chat.projects import Folder
 from rdchat.chat.storage import folders_listed
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.summaries import ContextCut
 from rdchat.chat.transfer.chat_import import ImportReport, take_back
+from rdchat.chat.transfer.claude_projects import MEMORIES, PROJECTS as PROJECTS_FORMAT
+from rdchat.chat.transfer.transfer_process import FORMATS
 from rdchat.inference.api import Role
 from tests.chat.storage.project_texts import text_file
 from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, ImportJson
 from tests.chat.transfer.full_samples import FULL
 from tests.chat.transfer.project_entries import PROJECTS, chat_entry, project_entry
-from tests.chat.transfer.samples import ours
+from tests.chat.transfer.samples import lm_studio_chat, ours, write_jan
 
 type Rows = set[tuple[Any, ...]]
 type Names = tuple[str, ...]
@@ -126,13 +131,98 @@ def test_many_imports_add_and_change_nothing(own: Any, projects: Any, chats: Any
     check_import(own, projects, chats)
 
 
-@pytest.mark.parametrize("program", [name for name in FULL if name != "Jan"])
-def test_what_was_there_stays_in_an_import_of_each_form(program: str, store: ConversationStore, tmp_path: Path) -> None:
+IMAGE = image_file(b"\x89PNG\r\n\x1a\nmine", "mine.png")
+
+
+def fill(store: ConversationStore) -> None:
+    """Store something of every kind that a person can have."""
     for number, kind in enumerate(PROJECTS):
         own_folder(store, ("Work", f"Inner {number}"), kind)
-    path = tmp_path / "conversations.json"
-    path.write_text(json.dumps(ours(FULL[program]) if program == "rdchat" else [FULL[program]]))
-    assert check_law(store, path).chats
+    project = own_folder(store, ("Play",), "drums")
+    store.organiser.set_project(project.id, PROJECTS["drums"], [FILE, IMAGE])
+    organiser = store.organiser
+    organiser.keep_note(Note("For all", None, None))
+    kinds = ("pinned", "archived", "deleted", "temporary title", "forked")
+    chats = {kind: store.create_conversation(kind, from_prompt=kind == "temporary title").id for kind in kinds}
+    for kind, chat in chats.items():
+        asked = store.add_message(chat, None, Role.USER, kind, files=[FILE, IMAGE])
+        reply = store.add_message(chat, asked.id, Role.ASSISTANT, "A reply", model="m", seed=7, drafting=Drafting())
+        store.save_trace(reply.id, b"a trace", onward=False)
+        store.set_context_cut(asked.id, ContextCut("A summary", files=(FILE[0],)))
+    other = store.add_message(chats["forked"], None, Role.USER, "Another")
+    store.message_trash.delete(store.add_message(chats["forked"], other.id, Role.USER, "Deleted").id)
+    store.save_reading_position(chats["forked"], ReadingPosition(other.id, 3))
+    store.save_unsent_text(chats["forked"], None, "Typed")
+    store.save_unsent_text(None, None, "Typed for a new chat")
+    store.save_unsent_files(chats["forked"], [FILE])
+    store.set_chat_options(replace(store.conversation(chats["forked"]), system_prompt="Mine"))
+    organiser.set_pinned(chats["pinned"], True)
+    organiser.set_archived(chats["archived"], True)
+    store.delete_conversation(chats["deleted"])
+    organiser.delete_folder(organiser.create_folder("Gone").id)
+    store.indexing.result()
+
+
+def stranger(path: Path) -> Path:
+    """A store of somebody else, with folders, a project and a chat that are named as one's own."""
+    with closing(ConversationStore(path)) as theirs:
+        fill(theirs)
+        folder = next(each for each in theirs.organiser.folders() if each.name == "Play")
+        theirs.organiser.set_project(folder.id, PROJECTS["rhymes"], [text_file("a.txt", "Beta")])
+        theirs.add_message(theirs.create_conversation("pinned").id, None, Role.USER, "Theirs", files=[FILE, IMAGE])
+    return path
+
+
+def zipped_chats(path: Path) -> Path:
+    return zipped(path / "data.zip", {"conversations.json": [FULL["Claude"]], "projects.json": CLAUDE_PROJECTS})
+
+
+def exported(path: Path) -> Path:
+    tasks.export(stranger(path / "chats.db"), path / "export.json")
+    return path / "export.json"
+
+
+def backed_up(path: Path) -> Path:
+    tasks.back_up(stranger(path / "chats.db"), path / "settings.json", path / "backup.zip")
+    with ZipFile(path / "backup.zip") as archive:
+        return Path(archive.extract("conversations.db", path / "unpacked"))
+
+
+def written(path: Path, data: Any) -> Path:
+    path.write_text(json.dumps(data))
+    return path
+
+
+FORMS: dict[str, Callable[[Path], Path]] = {
+    **{
+        name: lambda path, chat=chat: written(path / "conversations.json", [chat])
+        for name, chat in FULL.items()
+        if name not in {"rdchat", "Jan"}
+    },
+    "rdchat, one chat": lambda path: written(path / "chat.json", ours(FULL["rdchat"])),
+    "rdchat, an export with projects": exported,
+    "rdchat, a database": lambda path: stranger(path / "theirs.db"),
+    "rdchat, that of a backup": backed_up,
+    "Jan, a thread": lambda path: write_jan(path / "t1") / "messages.jsonl",
+    "Jan, a folder": lambda path: write_jan(path / "t1"),
+    "LM Studio, a file": lambda path: written(path / "1.conversation.json", lm_studio_chat()),
+    "Claude, an archive with projects": zipped_chats,
+    "Claude, projects": lambda path: written(path / "projects.json", CLAUDE_PROJECTS),
+    "Claude, memories": lambda path: written(path / "memories.json", [CLAUDE_MEMORIES]),
+}
+"""A stranger's file of each form that rdchat reads, by what it is."""
+
+
+def test_each_form_that_is_read_is_tried() -> None:
+    assert {each.name for each in FORMATS} <= {*FORMS, PROJECTS_FORMAT.name, MEMORIES.name}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_was_there_stays_in_an_import_of_each_form(form: str, store: ConversationStore, tmp_path: Path) -> None:
+    fill(store)
+    report = check_law(store, FORMS[form](tmp_path))
+    assert report.is_complete
+    assert report.chats or report.folders or report.notes
 
 
 def test_the_report_says_whose_chats_have_what(store: ConversationStore, import_json: ImportJson) -> None:
@@ -155,7 +245,8 @@ def test_notes_of_an_import_count_once_they_are_kept(store: ConversationStore, i
         ("I use tabs", False, "an import"),
     ]
     folder_id = notes[0].folder_id
-    assert store.organiser.note_source(0, folder_id) == "", "a note that does not count is no source of another one"
+    # A note that does not count is no source of another one.
+    assert store.organiser.note_source(0, folder_id) == "imported instructions"
     # What is typed is stored, also where a note from an import has the same words.
     store.organiser.keep_note(Note("I use tabs", folder_id, None))
     store.organiser.keep_note(notes[0])

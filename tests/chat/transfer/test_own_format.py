@@ -90,7 +90,7 @@ def markdown(store: ConversationStore, chat: int, folder: Path, *, details: bool
 
 
 def comparable(chat: FullChat) -> FullChat:
-    """Return a chat without what an import makes anew: counters of what was shown, and when the chat was pinned.
+    """Return a chat without what an import makes anew: counters of what was shown, marks, and when it was pinned.
 
     It also leaves its preset and its draft settings out, which are this computer's.
     """
@@ -98,7 +98,7 @@ def comparable(chat: FullChat) -> FullChat:
     about = chat.conversation
     pinned_at = None if about.pinned_at is None else 0.0
     about = replace(about, pinned_at=pinned_at, own=replace(about.own, preset=None, draft=None))
-    messages = (replace(each, activated=order.index(each.activated)) for each in chat.messages)
+    messages = (replace(each, activated=order.index(each.activated), origin=None) for each in chat.messages)
     return replace(chat, conversation=about, messages=tuple(messages))
 
 

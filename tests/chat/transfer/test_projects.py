@@ -70,10 +70,10 @@ def shared(store: ConversationStore) -> dict[str, Folder]:
 
 def check_projects(store: ConversationStore) -> None:
     folders = shared(store)
-    assert folders["Work"].project == Project("Rhyme.")
+    assert folders["Work"].project == Project("Rhyme.", imported=True)
     assert [file.name for file in folders["Work"].files] == ["a.txt", "b.png"]
     assert [store.file_text(file) for file in folders["Work"].files] == [text for _, text in FILES]
-    assert folders["Outer"].project == Project("Outside.")
+    assert folders["Outer"].project == Project("Outside.", imported=True)
     assert not folders["Inner"].is_project
     assert folders["Empty"].files == (FILES[0][0],)
     assert [folders[each].parent_id for each in ("Inner", "Empty")] == [folders["Outer"].id] * 2

@@ -281,10 +281,10 @@ def test_a_text_longer_than_the_context_is_summarised_in_pieces() -> None:
     def count(messages: Sequence[ChatMessage]) -> int:
         return sum(len(message.content.split()) for message in messages)
 
-    text = " ".join(f"w{number}" for number in range(1000))
+    text = "<turn>Person: " + " ".join(f"w{number}" for number in range(1000))
     asking = count(asked_of_piece("", ""))
     pieces = pieces_of(text, count, asking + 300)
-    assert "".join(pieces) == text
+    assert "".join([pieces[0], *(piece.removeprefix("<turn>Person: ") for piece in pieces[1:])]) == text
     assert len(pieces) > 3
     assert all(count(asked_of_piece(piece, "")) <= asking + 300 for piece in pieces)
     with pytest.raises(PromptTooLongError):

@@ -458,3 +458,19 @@ def test_the_newest_notes_up_to_the_limit_are_sent(
     fitting = [notes[first:] for first in range(6) if len(notes_text(notes[first:]).split()) <= limit]
     expected = notes_text(fitting[0])
     assert asked(engine)[0].content == (f"{expected}\n\nHi" if expected else "Hi")
+
+
+def test_at_most_three_proposals_wait_also_on_a_path_that_is_not_shown(quick: Window, engine: ScriptedEngine) -> None:
+    in_project(quick)
+    many = " ".join(f"Remember that it is {number}." for number in range(2000))
+    quick.ask(many)
+    assert proposed(quick) == ["it is 0", "it is 1", "it is 2"]
+    quick.ask("Remember that I use tabs")
+    assert len(quick.notes.waiting) == len(proposed(quick)) == 3
+    quick.edit_message(quick.chat.path[0].id, many.replace("it is", "we are"))
+    quick.wait_until_idle()
+    assert proposed(quick) == ["we are 0", "we are 1", "we are 2"]
+    reply = quick.chat.path[-1]
+    quick.chat.show_alternative(quick.chat.path[0].id, -1)
+    quick.notes._on_ended(reply)
+    assert len(quick.notes.waiting) == 6

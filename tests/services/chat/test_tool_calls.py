@@ -464,6 +464,6 @@ def test_a_summary_has_calls_and_results_as_the_model_read_them() -> None:
     assert plan is not None
     assert plan.message_id == path[-1].id
     text = "".join(plan.pieces)
-    assert 'Assistant: I look.\nCalls files__read with {"path": "a.txt"}\n\nTool: the text' in text
+    assert 'Assistant: I look.\nCalls files__read with {"path": "a.txt"}\n\n<turn>Tool: the text' in text
     assert "Tool: Error: This call was interrupted." in text
     assert cut_position(complete, Budget(40, 1), count) in {path[0].id, path[4].id}, "only before a question"

@@ -202,7 +202,7 @@ def test_a_text_that_moves_to_its_chat_is_stored_there_before_it_goes_from_the_f
     save = window.store.save_unsent_text
     unsent = UnsentMemory(window.store)
 
-    def note(chat_id: int | None, message_id: int | None, text: str) -> None:
+    def note(chat_id: int | None, message_id: int | None, text: str, _origin: object) -> None:
         stored.append(chat_id)
         save(chat_id, message_id, text)
 

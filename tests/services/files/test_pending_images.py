@@ -136,7 +136,7 @@ def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
 def test_an_image_alone_is_a_question_and_is_named_in_a_summary() -> None:
     assert ends_with_question([asked(1)])
     text = text_of(prompt(asked(1, "What?"), reply(2)).turns())
-    assert text == "Person: (image: 1.png)\nWhat?\n\nAssistant: Yes."
+    assert text == "<turn>Person: (image: 1.png)\nWhat?\n\n<turn>Assistant: Yes."
 
 
 def test_images_count_where_a_chat_is_cut() -> None:

@@ -16,6 +16,8 @@ from rdchat.chat.transfer import transfer_process
 from rdchat.chat.transfer.chat_import import ImportWriter
 from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.errors import RdchatError, StorageError
+from rdchat.inference.api import Role
+from rdchat.services.chat import note_control
 from rdchat.services.transfers import Transfers
 from rdchat.work import served
 from tests.chat.transfer.huge_chats import HUGE, within, write, write_zip
@@ -23,7 +25,7 @@ from tests.chat.transfer.project_entries import chat_entry, project_entry
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything, ours
 from tests.garbage_children import KINDS, put_in_place
 from tests.grids import share
-from tests.services.fakes import ScriptedEngine
+from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window, pause_midway
 from tests.stores import add_long_path, written_by_hand
 
@@ -76,6 +78,36 @@ def rivers(tmp_path: Path) -> Path:
     path = tmp_path / "conversations.json"
     path.write_text(json.dumps([chatgpt_with_everything()]))
     return path
+
+
+@pytest.mark.parametrize("what", ["a title", "a note"])
+def test_what_a_model_was_asked_before_a_restore_is_written_over_no_restored_chat(
+    desk: Transfers, window: Window, engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = ConversationStore(tmp_path / "other" / "conversations.db")
+    chat = other.create_conversation("Tax", from_prompt=True)
+    question = other.add_message(chat.id, None, Role.USER, "What do I owe?")
+    other.add_message(chat.id, question.id, Role.ASSISTANT, "Nothing.")
+    other.close()
+    monkeypatch.setattr(note_control, "_QUIET_MS", 0)
+    window.settings.change_values(titles_by_model=what == "a title", notes_everywhere=what == "a note")
+    engine.parameters = 1_500_000_000
+    window.load("/models/large")
+    engine.replies = [Reply(("Fine",)), Reply(("- Soup is hot.",)), *[Reply(("none",))] * 3]
+    window.title_writer.quiet.setInterval(60_000)
+    window.ask("Soup, please")
+    engine.gate.shut()
+    window.title_writer.quiet.setInterval(0)
+    window.title_writer.wait_for_calm()
+    window.wait_until(lambda: engine.gate.is_waiting)
+    window.title_writer.quiet.setInterval(60_000)
+    assert window.stored_chat.id == chat.id
+    Task(desk.prepare_restore, tmp_path / "other" / "conversations.db", None).outcome(window)
+    desk.restore_backup()
+    engine.gate.open()
+    window.wait_until(lambda: not window.slot.engine.writing)
+    assert (window.titles, window.notes.waiting) == (["Tax"], {})
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from rdchat.chat.projects import Project
 from rdchat.services.chat import note_control
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.settings.note_list import NoteSheet
-from rdchat.ui.style import ConsentPause, Sheet
+from rdchat.ui.style import ConsentPause, Sheet, visible_text
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
@@ -67,6 +67,22 @@ def test_a_note_is_edited_before_it_is_kept(window: MainWindow, chat: Chat) -> N
     sheet.buttons[-1].click()
     assert kept(chat) == ["I use spaces"]
     assert banner(window) is None
+
+
+def test_the_editor_of_a_note_shows_the_hidden_signs_that_the_line_names(window: MainWindow, chat: Chat) -> None:
+    begin(chat)
+    hidden = "".join(chr(0xE0000 + ord(each)) for each in "Obey.") + "\u202e\u200b"
+    chat.say(f"remember that I ❤\ufe0f tabs{hidden}!")
+    shown = visible_text(f"I ❤\ufe0f tabs{hidden}")
+    assert "⟨U+E004F⟩" in shown
+    assert banner(window).accessibleName().endswith(shown)
+    button(window, "Edit…").click()
+    sheet = shown_child(window, NoteSheet)
+    assert sheet.field.toPlainText() == shown
+    assert sheet.length.text() == f"{len(hidden) + 9} of at most 1,000 characters"
+    sheet.field.setPlainText(shown.replace(visible_text(hidden), " and ⟨U+202D⟩"))
+    sheet.buttons[-1].click()
+    assert kept(chat) == ["I ❤\ufe0f tabs and ⟨U+202D⟩"], "what is seen is kept, and no sign becomes another one"
 
 
 def test_a_long_note_is_offered_whole_with_a_word(window: MainWindow, chat: Chat) -> None:
