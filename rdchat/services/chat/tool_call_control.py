@@ -18,6 +18,7 @@ from rdchat.chat.conversation import (
     Message,
     MessagePath,
     MessageStatus,
+    Origin,
     call_of,
     last_calls,
     waiting_calls,
@@ -249,9 +250,10 @@ class ToolCalls(QObject):
     def _start_stopped(self) -> None:
         """Start the servers of the open chat for calls that wait; one that failed is the person's to start.
 
-        Calls of a backup start nothing: their cards have a button.
+        Calls of a backup and of an import start nothing: their cards have a button.
         """
-        if self.waiting and self._chat.conversation.own.starts_servers:
+        are_imported = any(each.origin is Origin.IMPORT for each in _rounds(self._chat.path))
+        if self.waiting and self._chat.conversation.own.starts_servers and not are_imported:
             self._tools.start_servers(self._chat.conversation, "stopped")
 
     def _on_reply_ended(self, reply: Message) -> None:

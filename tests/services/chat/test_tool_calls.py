@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.conversation import Message, MessageStatus, Origin
 from rdchat.errors import ModelError, RdchatError
 from rdchat.inference.api import Role, ToolCall, parsed_json
 from rdchat.services.chat.chat_prompt import NOT_RUN, ChatPrompt, ends_with_question, history
@@ -19,6 +19,7 @@ from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask, hold_call, roles, run, tools
 from tests.services.tool_fakes import READ, ScriptedServers, calling, read
 from tests.services.window import Window, pause_in_prefill
+from tests.stores import written_by_hand
 
 PNG = b"\x89PNG\r\n\x1a\nand so on"
 
@@ -268,6 +269,21 @@ def test_servers_start_where_calls_wait_when_a_chat_is_opened(tools: Window, ser
     servers.set("files", "stopped")
     servers.started.clear()
     chat.open_chat(waits)
+    assert not servers.started
+
+
+def test_calls_of_an_import_start_no_server(tools: Window, servers: ScriptedServers) -> None:
+    """A person may move an imported chat into a project that has tools."""
+    ask(tools)
+    waits = tools.chat.id
+    assert waits is not None
+    with written_by_hand(tools.store) as connection:
+        connection.execute("UPDATE messages SET origin = ?", (Origin.IMPORT,))
+    tools.chat.start_new()
+    servers.set("files", "stopped")
+    servers.started.clear()
+    tools.chat.open_chat(waits)
+    assert tools.calls.waiting
     assert not servers.started
 
 
