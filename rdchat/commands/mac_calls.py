@@ -22,16 +22,8 @@ _PICTURE = (
     "89504e470d0a1a0a0000000d4948445200000008000000080800000000e164e157"
     "0000000c4944415478da6360a00e0000004800011045efd20000000049454e44ae426082"
 )
-_ERRORS = 100
 # The name and version of the system, the model of the Mac, and the most megabytes that may be wired, 0 for the default.
 _SETTINGS = ("kern.osversion", "hw.model", "iogpu.wired_limit_mb")
-
-
-def mac_facts() -> dict[str, str]:
-    """Return macOS' build, the model of the Mac, the limit of wired memory, and the number of the GPU's cores."""
-    lines = [line.partition(": ") for line in _output("/usr/sbin/sysctl", *_SETTINGS).splitlines()]
-    cores = re.search(r'"gpu-core-count" = (\d+)', _output("/usr/sbin/ioreg", "-rd1", "-c", "AGXAccelerator"))
-    return {name: value for name, _, value in lines} | {"gpu_cores": cores[1] if cores else ""}
 
 
 def _output(*command: str) -> str:
@@ -88,11 +80,14 @@ def call_each(facts: dict[str, Any], _show: object) -> None:
     if not host.MACOS:
         facts["left_out"] = ["this is no Mac"]
         return
-    facts |= mac_facts() | {"calls": {}}
+    lines = [line.partition(": ") for line in _output("/usr/sbin/sysctl", *_SETTINGS).splitlines()]
+    facts |= {name: value for name, _, value in lines}
+    cores = re.search(r'"gpu-core-count" = (\d+)', _output("/usr/sbin/ioreg", "-rd1", "-c", "AGXAccelerator"))
+    facts |= {"gpu_cores": cores and cores[1], "calls": {}}
     log = logging.getLogger("rdchat")
     for name, call in CALLS.items():
         # `host.ask_macos` logs the errors of macOS.
-        errors = BufferingHandler(_ERRORS)
+        errors = BufferingHandler(100)
         log.addHandler(errors)
         outcome = "does not work"
         try:

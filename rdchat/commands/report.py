@@ -21,8 +21,6 @@ _MIN_MINUTES = 0.1
 _PARTS = ("machine", "calls to macOS", "known replies", "images")
 # A part that shows nothing for so long is ended; reading a model shows each weight.
 _SILENCE_S = 300.0
-# A part that is stopped has so long to end.
-_STOP_S = 10.0
 _STOPPED = "stopped"
 
 
@@ -88,14 +86,13 @@ class _Report:
         self._out = out
         self._end = end
         self._progress = progress
-        self._job: Job[Any] | None = None
+        self._job: Job[Any] = Job()
         self.stopped = ""
         self.facts: dict[str, Any] = {"format": 2, "left_out": []}
 
     def stop_report(self, reason: str) -> None:
         self.stopped = self.stopped or reason
-        if self._job:
-            self._job.cancel()
+        self._job.cancel()
 
     def measure(self, models: Sequence[str | None], drafters: Sequence[str]) -> None:
         """Measure all parts, with the default model and the largest one if none are given."""
@@ -109,7 +106,7 @@ class _Report:
             # None is the default model. The largest one's address stays out of the file.
             models = [None, *self._run("largest model", "largest model", {}).values()]
         for number, model in enumerate(models):
-            seconds = max(self._end - monotonic(), 0) / (len(models) - number)
+            seconds = (self._end - monotonic()) / (len(models) - number)
             title = f"model {number + 1}"
             facts = self.facts.setdefault(title, {})
             self._run("model", title, facts, model=model, seconds=seconds, drafters=drafters)
@@ -124,7 +121,7 @@ class _Report:
 
         def take(progress: tuple[dict[str, Any], str]) -> None:
             known, stage = progress
-            left = time_left(max(self._end - monotonic(), 0))
+            left = time_left(self._end - monotonic())
             self._progress.show_text(f"{title}: {stage}, about {left}", f"{title} {stage.partition(':')[0]}")
             if known != facts:
                 facts.update(known)
@@ -136,7 +133,7 @@ class _Report:
         failure = self.stopped
         if not failure:
             child = ChildProcess("report")
-            self._job = child.submit(part, arguments, Limits(_SILENCE_S, cancel_s=_STOP_S), on_progress=take)
+            self._job = child.submit(part, arguments, Limits(_SILENCE_S), on_progress=take)
             try:
                 known, failure = self._job.result()
                 facts.update(known)
@@ -151,7 +148,6 @@ class _Report:
         """Replace the file by one with all that is known."""
         with atomic_file(self._out) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
             file.writestr("report.json", json.dumps(self.facts, indent=1, ensure_ascii=False))
-        self._out.chmod(0o600)
 
 
 def _summary(facts: dict[str, Any]) -> Iterator[str]:

@@ -3,7 +3,6 @@
 A part is a function that adds to `facts`, and says what it does next by `show`, which reports the facts so far too.
 """
 
-import logging
 import os
 from functools import partial
 from importlib import import_module
@@ -11,11 +10,10 @@ from typing import Any
 
 from rdchat.commands import doctor
 from rdchat.inference.api import Dtype, Fit, MemoryNeed
-from rdchat.work import Job, serve
+from rdchat.work import Job, error_of, serve
 
 # Facts of `doctor` with paths or names, which stay out of the report.
 _PRIVATE = ("blas_library", "models", "advice")
-_LOG = logging.getLogger(__name__)
 
 
 def main() -> int:
@@ -34,7 +32,8 @@ def _answer(target: str, job: Job[Any], **arguments: Any) -> tuple[dict[str, Any
         part(facts, lambda stage: job.report_progress((facts, stage)), **arguments)
     # Whatever goes wrong is what the report is for.
     except Exception as error:
-        _LOG.exception("A part of the report failed")
+        # It logs unexpected ones.
+        error_of(error, target)
         return facts, type(error).__name__
     return facts, ""
 
@@ -50,11 +49,10 @@ def find_largest(facts: dict[str, Any], _show: object) -> None:
     from rdchat.inference.device import memory_room, on_gpu  # noqa: PLC0415  MLX
     from rdchat.inference.library.model_library import installed_models  # noqa: PLC0415
 
-    room = memory_room()
     fitting = [
         card
         for card in installed_models()
-        if card.sizes and MemoryNeed.for_sizes(card.sizes, Dtype.AUTO, on_gpu()).fit(room) is Fit.FITS
+        if card.sizes and MemoryNeed.for_sizes(card.sizes, Dtype.AUTO, on_gpu()).fit(memory_room()) is Fit.FITS
     ]
     if fitting:
         facts["model"] = max(fitting, key=lambda card: card.disk_bytes).model

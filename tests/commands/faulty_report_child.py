@@ -55,7 +55,7 @@ FAULTS: dict[str, Callable[[], object]] = {
 
 def part(facts: dict[str, Any], show: Callable[[str], object], **_arguments: object) -> None:
     """Say what the file has already; then go wrong, and go on for long if that stops it."""
-    facts["written"] = sorted(json.loads(file_text()))
+    facts |= {"written": sorted(json.loads(file_text())), "wired": os.environ["RDCHAT_WIRED"]}
     show("Working")
     FAULTS[FAULT]()
     while FAULT in {"heat", "Ctrl-C"}:

@@ -43,10 +43,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
     return report_with
 
 
-def test_the_file_is_written_after_each_part(run: Callable[..., dict[str, Any]]) -> None:
+def test_the_file_is_written_after_each_part_and_nothing_is_wired(
+    run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RDCHAT_WIRED", "1")
     facts = run("none")
     for number, part in enumerate([*PARTS, *MODELS]):
         assert {*[*PARTS, *MODELS][:number]} <= {*facts[part]["written"]}
+        assert facts[part]["wired"] == "0"
     assert facts["left_out"] == []
     assert (facts["slowed_at_start"], facts["slowed_at_end"]) == ([], [])
 

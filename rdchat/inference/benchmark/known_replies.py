@@ -16,7 +16,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api import EVERYDAY_PROMPTS, Dtype, Prompt
-from rdchat.inference.device import Host, fetch
+from rdchat.inference.device import fetch
 from rdchat.inference.loading import load_model
 from rdchat.inference.verification import KVCache, LoadedModel
 
@@ -25,7 +25,7 @@ NEAR = 0.01
 """Two tokens whose logits are closer are a near-tie. Rounding in float32 moves logits by a hundredth of that."""
 
 
-def logits_along(model: LoadedModel, prompt: Prompt, reply: Sequence[int]) -> Host:
+def logits_along(model: LoadedModel, prompt: Prompt, reply: Sequence[int]) -> Any:
     """Return (tokens, vocabulary): the logits at each token of a reply, which is fed token by token, as in decoding."""
     layers = KVCache(model.network).layers
     feeds = [model.encode_chat((prompt.message,)), *([token] for token in reply[:-1])]
@@ -48,5 +48,5 @@ def compare_replies(facts: dict[str, Any], show: Callable[[str], object]) -> Non
         gap = float((logits.max(1) - chosen).max())
         distance = float(np.abs(chosen - known["logits"]).max())
         # A logit that is no number is not near.
-        is_right = gap < NEAR and distance < NEAR
-        facts["replies"].append({"gap": gap, "distance": distance, "is_right": is_right})
+        outcome = {"gap": gap, "distance": distance, "is_right": gap < NEAR and distance < NEAR}
+        facts["replies"].append(outcome)

@@ -13,7 +13,6 @@ from rdchat.inference.api import (
     BenchPlan,
     BenchProgress,
     BenchRun,
-    Capability,
     DraftKind,
     DraftSettings,
     Mode,
@@ -30,16 +29,6 @@ _MAX_TOKENS = 48
 _COSTS_SHARE = 0.3
 # Facts of `environment` that the report leaves out.
 _PRIVATE = {"model", "system"}
-
-
-def _capability_text(capability: Capability) -> str:
-    """Return what kind of drafts a model verifies, and how that was found."""
-    errors = capability.errors
-    text = f"drafts that it verifies: {capability.kind.value}; inputs tried: {capability.inputs}"
-    if "others" in errors:
-        text += f"; rows of a tree's branches are off by {errors['others']:.1g} standard deviations of the logits, and "
-        text += f"rounding explains {errors['limit']:.1g}"
-    return text
 
 
 class ModelReport:
@@ -78,7 +67,7 @@ class ModelReport:
         }
         self.facts["capability"] = {
             "verification": capability.kind.value,
-            "result": _capability_text(capability),
+            "inputs": capability.inputs,
             "reason": capability.reason,
             "errors": dict(capability.errors),
         }

@@ -12,6 +12,7 @@ from rdchat.inference.benchmark.tower_times import SHAPES, time_towers
 # isort: split
 import mlx.core as mx
 
+from rdchat.inference.vision import layer_functions
 from rdchat.inference.vision.layer_functions import nothing_computed
 from rdchat.inference.vision.towers import TOWERS, TowerCall, TowerWeights
 
@@ -49,7 +50,8 @@ def test_times_of_a_small_tower(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     facts: dict[str, Any] = {}
     time_towers(facts, lambda _stage: None)
     assert facts == {"left_out": ["there is no GPU"]} or mx.metal.is_available()
-    monkeypatch.setattr(tower_times, "on_gpu", lambda: True)
+    for module in (tower_times, layer_functions):
+        monkeypatch.setattr(module, "on_gpu", lambda: True)
     facts = {}
     stages: list[str] = []
     time_towers(facts, stages.append)
