@@ -60,6 +60,11 @@ def _is_converted() -> bool:
         return mac_desktop.convert_to_tiff(picture, folder / "picture.tiff")
 
 
+def _tf32_is_off() -> bool:
+    host.switch_tf32_off()
+    return host.tf32_is_off()
+
+
 CALLS: Mapping[str, Callable[[], object]] = {
     "_begin_activity": _is_awake,
     "_free_on_macos": machine.available_bytes,
@@ -67,7 +72,7 @@ CALLS: Mapping[str, Callable[[], object]] = {
     "exclude_from_backups": _is_excluded,
     "peer_user": _peer_is_known,
     "physical_footprint": lambda: machine.physical_footprint(os.getpid()),
-    "switch_tf32_off": lambda: host.switch_tf32_off() or host.tf32_is_off(),
+    "switch_tf32_off": _tf32_is_off,
     # Any answer of these may be right.
     "is_hot": lambda: machine.is_hot() is not None,
     "low_power_mode": lambda: machine.low_power_mode() is not None,
@@ -97,5 +102,5 @@ def call_each(facts: dict[str, Any], _show: object) -> None:
         except Exception:
             log.warning("%s failed", name, exc_info=True)
         log.removeHandler(errors)
-        types = [record.exc_info[0].__name__ for record in errors.buffer if record.exc_info]
+        types = [type(record.exc_info[1]).__name__ for record in errors.buffer if record.exc_info]
         facts["calls"][name] = " ".join(types) or outcome

@@ -64,8 +64,10 @@ def run(args: argparse.Namespace) -> int:
             report.measure(args.models, args.drafter)
     for line in _summary(report.facts):
         print(line)
-    print(f"Written: {out}. It has no chats, names or paths; open report.json in it to see its content.")
-    print("Please attach it to an issue of the project that you have rdchat from.")
+    print(
+        f"Written: {out}. It has no chats, names or paths: look at its report.json, then please attach it to an issue "
+        "of the project that you have rdchat from."
+    )
     return INTERRUPTED if report.stopped == _STOPPED else 0
 
 
@@ -106,10 +108,10 @@ class _Report:
             # None is the default model. The largest one's address stays out of the file.
             models = [None, *self._run("largest model", "largest model", {}).values()]
         for number, model in enumerate(models):
-            seconds = (self._end - monotonic()) / (len(models) - number)
+            share = (self._end - monotonic()) / (len(models) - number)
             title = f"model {number + 1}"
             facts = self.facts.setdefault(title, {})
-            self._run("model", title, facts, model=model, seconds=seconds, drafters=drafters)
+            self._run("model", title, facts, model=model, seconds=share, drafters=drafters)
         self.facts["slowed_at_end"] = machine.slowed_by()
         self._write()
 

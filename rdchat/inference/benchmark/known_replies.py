@@ -32,7 +32,7 @@ def logits_along(model: LoadedModel, prompt: Prompt, reply: Sequence[int]) -> An
     return np.stack([fetch(model.network(mx.array([feed]), cache=layers)[0, -1]) for feed in feeds])
 
 
-def compare_replies(facts: dict[str, Any], show: Callable[[str], object]) -> None:
+def compare_replies(facts: dict[str, Any], show: Callable[[str], None]) -> None:
     """Add to `replies` how this machine's logits along the reply to each prompt compare with the known ones.
 
     `gap` is by how much another token was likelier than the reply's, at most: 0 where the reply is the same. `distance`

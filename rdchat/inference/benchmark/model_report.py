@@ -162,7 +162,7 @@ class ModelReport:
 
 
 def measure_model(
-    facts: dict[str, Any], show: Callable[[str], object], model: str | None, seconds: float, drafters: Sequence[str]
+    facts: dict[str, Any], show: Callable[[str], None], model: str | None, seconds: float, drafters: Sequence[str]
 ) -> None:
     """Load a model and add what `ModelReport` finds; `left_out` are the parts that were not measured.
 
@@ -175,8 +175,7 @@ def measure_model(
     """
     session = ChatSession(load_model(model, on_progress=lambda progress: show(progress.stage)))
     report = ModelReport(session, seconds, drafters)
+    report.facts = facts
     facts["left_out"] = report.left_out
     for stage in report:
-        facts |= report.facts
         show(stage)
-    facts |= report.facts

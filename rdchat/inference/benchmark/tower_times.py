@@ -21,7 +21,7 @@ SHAPES = Path(__file__).with_name("towers.json")
 _RUNS = 3
 
 
-def time_towers(facts: dict[str, Any], show: Callable[[str], object]) -> None:
+def time_towers(facts: dict[str, Any], show: Callable[[str], None]) -> None:
     """Add for each tower the milliseconds of an image in some runs.
 
     The first run includes compiling kernels. On a CPU, where an image takes minutes, nothing is computed.
