@@ -133,7 +133,11 @@ def test_the_summary_is_for_people() -> None:
 
 
 @pytest.mark.slow
-def test_a_report_of_models_holds_no_names_and_no_paths(small_model: Path, tmp_path: Path, console: Console) -> None:
+def test_a_report_of_models_holds_no_names_and_no_paths(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: Console
+) -> None:
+    """The default model, which others test, cannot be fetched."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     model = shutil.copytree(small_model, tmp_path / "Aunt Mary's model")
     out = tmp_path / "report.zip"
     arguments = ["report", "--out", str(out), "--minutes", "0.1"]
