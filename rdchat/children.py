@@ -26,6 +26,7 @@ CHILDREN = {
     "downloads": "rdchat.inference.engine_downloads",
     "facts": "rdchat.inference.library.model_library",
     "preparation": "rdchat.inference.preparation",
+    "report": "rdchat.commands.report_child",
     "training": "rdchat.inference.training.training_child",
     "transfer": "rdchat.chat.transfer.transfer_process",
     "files": "rdchat.chat.attachments.file_reader",

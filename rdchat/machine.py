@@ -151,6 +151,12 @@ def is_hot() -> bool:
     return _process_info("thermalState") >= _THERMAL_STATE_SERIOUS
 
 
+def slowed_by() -> list[str]:
+    """Return why the machine may be slower now than at other times."""
+    reasons = {"on battery": on_battery(), "in Low Power Mode": low_power_mode(), "hot": is_hot()}
+    return [reason for reason, holds in reasons.items() if holds]
+
+
 def _process_info(selector: str) -> int:
     """Return an answer of NSProcessInfo; 0 where there is none."""
 

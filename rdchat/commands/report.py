@@ -2,22 +2,26 @@
 
 import argparse
 import json
-import sys
 import zipfile
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from rdchat import machine
-from rdchat.commands import doctor
-from rdchat.commands.terminal import INTERRUPTED, ProgressLine, check_writable, ctrl_c_calls, write_errors
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, check_writable, ctrl_c_calls
 from rdchat.errors import RdchatError
-from rdchat.inference.api import LoadProgress, require
+from rdchat.files import atomic_file
+from rdchat.inference.api import require
+from rdchat.wording import parameter_text, time_left
+from rdchat.work import ChildProcess, Job, Limits
 
-# Facts of `doctor` with paths or names, which stay out of the report.
-_PRIVATE = ("blas_library", "models", "advice")
 _MIN_MINUTES = 0.1
+# Before the models, in the child's words.
+_PARTS = ("machine", "calls to macOS", "known replies", "images")
+# A part that shows nothing for so long is ended; reading a model shows each weight.
+_SILENCE_S = 300.0
+_STOPPED = "stopped"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--models",
         nargs="+",
         metavar="MODEL",
-        help="names from `rdchat models list`, or paths (default: the default model)",
+        help="names from `rdchat models list`, or paths (default: the default model, and the largest that fits)",
     )
     parser.add_argument(
         "--drafter",
@@ -50,74 +54,118 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and write the file; the exit status is 0, or 130 after Ctrl-C, which writes the results so far."""
+    """Measure and write the file; the exit status is 0, or 130 after Ctrl-C."""
     require(args.minutes >= _MIN_MINUTES, "minutes", args.minutes, f"at least {_MIN_MINUTES}")
     out = Path(args.out).expanduser()
     check_writable(out)
-    report = _Report(args, monotonic() + args.minutes * 60)
-    # Output of libraries, such as mlx-lm's about large models, does not belong to the report.
-    with (
-        redirect_stdout(sys.stderr),
-        ProgressLine(verbose=True) as progress,
-        ctrl_c_calls(report.stop_report),
-        machine.keep_awake(),
-    ):
-        report.measure(progress)
-    with write_errors(out), zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("report.json", json.dumps(report.facts, indent=1, ensure_ascii=False))
-    out.chmod(0o600)
-    print(f"Written: {out}. It has no chats, names or paths; open report.json in it to see its content.")
-    for number, model in enumerate(report.facts["models"], 1):
-        if "capability" in model:
-            print(f"Model {number}: {model['capability']['result']}.")
-    for part in report.facts["left_out"]:
-        print(f"Left out: {part}.")
-    return INTERRUPTED if report.cancelled else 0
+    with ProgressLine(verbose=True) as progress, machine.keep_awake():
+        report = _Report(out, monotonic() + args.minutes * 60, progress)
+        with ctrl_c_calls(lambda: report.stop_report(_STOPPED)):
+            report.measure(args.models, args.drafter)
+    for line in _summary(report.facts):
+        print(line)
+    print(
+        f"Written: {out}. It has no chats, names or paths: look at its report.json, then please attach it to an issue "
+        "of the project that you have rdchat from."
+    )
+    return INTERRUPTED if report.stopped == _STOPPED else 0
 
 
 class _Report:
-    """Collects the report's figures, model by model, until a moment of the monotonic clock."""
+    """Measures part by part, each in a child process of its own, and writes the file whenever more is known.
 
-    def __init__(self, args: argparse.Namespace, end: float) -> None:
-        self._args = args
+    Args:
+        out: The file.
+        end: When to stop measuring models, by the monotonic clock.
+        progress: Shows the part.
+
+    Attributes:
+        facts: What is known.
+        stopped: Why no more parts are measured; empty while they are.
+    """
+
+    def __init__(self, out: Path, end: float, progress: ProgressLine) -> None:
+        self._out = out
         self._end = end
-        self.cancelled = False
-        self.facts: dict[str, Any] = {"format": 1, "machine": {}, "models": [], "left_out": []}
+        self._progress = progress
+        self._job: Job[Any] = Job()
+        self.stopped = ""
+        self.facts: dict[str, Any] = {"format": 2, "left_out": []}
 
-    def stop_report(self) -> None:
-        self.cancelled = True
+    def stop_report(self, reason: str) -> None:
+        self.stopped = self.stopped or reason
+        self._job.cancel()
 
-    def measure(self, progress: ProgressLine) -> None:
-        progress.show_stage(LoadProgress("Reading facts about this machine", None))
-        facts = doctor.gather().report
-        public = {name: fact for name, fact in facts.items() if not name.endswith("_path") and name not in _PRIVATE}
-        slowed = {"on_battery": machine.on_battery(), "low_power_mode": machine.low_power_mode()}
-        self.facts["machine"] = {**public, **slowed, "hot": machine.is_hot()}
-        # None is the default model.
-        models = self._args.models or [None]
+    def measure(self, models: Sequence[str | None], drafters: Sequence[str]) -> None:
+        """Measure all parts, with the default model and the largest one if none are given."""
+        self.facts["slowed_at_start"] = machine.slowed_by()
+        for reason in self.facts["slowed_at_start"]:
+            self._progress.print_line(f"The machine is {reason}: the report will lack what drafting costs and gains.")
+        self._write()
+        for part in _PARTS:
+            self._run(part, part, self.facts.setdefault(part, {}))
+        if not models:
+            # None is the default model. The largest one's address stays out of the file.
+            models = [None, *self._run("largest model", "largest model", {}).values()]
         for number, model in enumerate(models):
-            if self.cancelled:
-                self.facts["left_out"].append(f"model {number + 1}: stopped")
-            else:
-                share = max(self._end - monotonic(), 0) / (len(models) - number)
-                self._measure_model(model, number + 1, monotonic() + share, progress)
+            share = (self._end - monotonic()) / (len(models) - number)
+            title = f"model {number + 1}"
+            facts = self.facts.setdefault(title, {})
+            self._run("model", title, facts, model=model, seconds=share, drafters=drafters)
+        self.facts["slowed_at_end"] = machine.slowed_by()
+        self._write()
 
-    def _measure_model(self, name: str | None, number: int, end: float, progress: ProgressLine) -> None:
-        """Measure a model until a moment of the monotonic clock."""
-        from rdchat.inference.benchmark.model_report import ModelReport  # noqa: PLC0415  MLX
-        from rdchat.inference.loading import load_model  # noqa: PLC0415
-        from rdchat.inference.session import ChatSession  # noqa: PLC0415
+    def _run(self, part: str, title: str, facts: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+        """Measure a part in a child process, and return its facts, which are added as they come.
 
-        try:
-            session = ChatSession(load_model(name, on_progress=progress.show_stage))
-        except RdchatError:  # Its message may contain a path.
-            self.facts["models"].append({"failure": "It did not load."})
-            self.facts["left_out"].append(f"model {number}: it did not load; rdchat ask --model says why")
-            return
-        report = ModelReport(session, end - monotonic(), lambda: self.cancelled, self._args.drafter)
-        try:
-            for measurement in report:
-                progress.show_stage(LoadProgress(f"Model {number}: {measurement}", None))
-        finally:
-            self.facts["models"].append(report.facts)
-            self.facts["left_out"] += [f"model {number}: {part}" for part in report.left_out]
+        What was left out, and the error that ended the part, go to `left_out`.
+        """
+
+        def take(progress: tuple[dict[str, Any], str]) -> None:
+            known, stage = progress
+            left = time_left(self._end - monotonic())
+            self._progress.show_text(f"{title}: {stage}, about {left}", f"{title} {stage.partition(':')[0]}")
+            if known != facts:
+                facts.update(known)
+                self._write()
+            if machine.is_hot():
+                self.stop_report("stopped, because the machine is hot")
+
+        take(({}, "starting"))
+        failure = self.stopped
+        if not failure:
+            child = ChildProcess("report")
+            self._job = child.submit(part, arguments, Limits(_SILENCE_S), on_progress=take)
+            try:
+                known, failure = self._job.result()
+                facts.update(known)
+            except RdchatError as error:
+                failure = self.stopped or f"{type(error).__name__}: {error.message}"
+            child.close()
+        self.facts["left_out"] += [f"{title}: {each}" for each in (*facts.pop("left_out", ()), failure) if each]
+        self._write()
+        return facts
+
+    def _write(self) -> None:
+        """Replace the file by one with all that is known."""
+        with atomic_file(self._out) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr("report.json", json.dumps(self.facts, indent=1, ensure_ascii=False))
+
+
+def _summary(facts: dict[str, Any]) -> Iterator[str]:
+    """Yield what was found, for people."""
+    for title, part in facts.items():
+        bench = part.get("bench", {}) if title.startswith("model") else {}
+        for mode in bench.get("modes", ()):
+            is_auto = mode["mode"] == "auto" and not mode["temperature"]
+            if is_auto and not bench["hindered_runs"] and (gain := mode["ratio_to_plain"]):
+                size = parameter_text(part["model"]["parameters"])
+                yield f"{title} ({size}): here Auto makes replies {gain['median']:.1f} times as fast."
+    if replies := facts["known replies"].get("replies"):
+        right = sum(reply["is_right"] for reply in replies)
+        yield f"{right} of {len(replies)} known replies are computed as elsewhere, up to rounding."
+    for name, outcome in facts["calls to macOS"].get("calls", {}).items():
+        if outcome != "works":
+            yield f"A call to macOS, {name}: {outcome}."
+    for part in facts["left_out"]:
+        yield f"Left out: {part}"

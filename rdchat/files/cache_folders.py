@@ -58,7 +58,7 @@ def make_folder(folder: Path) -> None:
     top = folder.parent
     if not (tag := top / _TAG).exists():
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _exclude_from_backups(top)
+        exclude_from_backups(top)
         tag.write_text(_TAG_TEXT)
     folder.mkdir(mode=0o700, exist_ok=True)
 
@@ -84,7 +84,7 @@ def sources_in(top: Path) -> dict[str, set[str]]:
     return sources
 
 
-def _exclude_from_backups(folder: Path) -> None:
+def exclude_from_backups(folder: Path) -> None:
     """Leave a folder out of Time Machine's backups; macOS only. Not yet tried on a Mac.
 
     It sets the attribute that `tmutil addexclusion` sets: a property list with the name of the excluding program.

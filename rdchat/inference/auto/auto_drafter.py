@@ -186,7 +186,7 @@ class AutoState:
             measure_plain = partial(measure_calls, self.model, [NEAR], (), self._others)
             self._missing = {Part.PLAIN: measure_plain, **self._missing}
         self.has_replied = False
-        if not (self._running or self._missing) or _is_slowed_down():
+        if not (self._running or self._missing) or machine.slowed_by():
             return False
         if self._running is None:
             part = next(iter(self._missing))
@@ -379,10 +379,6 @@ class _PlannedDrafter(Drafter):
         assert isinstance(self.drafter, HeadDrafter)
         plan = self.chosen.choice.plan
         self.drafter.search_ahead(path, verified, BeamShape(plan.width, plan.length))
-
-
-def _is_slowed_down() -> bool:
-    return machine.on_battery() or machine.low_power_mode() or machine.is_hot()
 
 
 def reads_weights_by_row(info: ModelInfo) -> bool:

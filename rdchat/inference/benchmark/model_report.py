@@ -4,16 +4,15 @@ It ends after about the given time. The result has no names of models or drafter
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from time import monotonic
 from typing import Any
 
+from rdchat import machine
 from rdchat.inference.api import (
     EVERYDAY_PROMPTS,
     BenchPlan,
     BenchProgress,
     BenchRun,
-    Capability,
     DraftKind,
     DraftSettings,
     Mode,
@@ -21,6 +20,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
+from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 
 _TEMPERATURES = 0.0, 0.7
@@ -31,23 +31,12 @@ _COSTS_SHARE = 0.3
 _PRIVATE = {"model", "system"}
 
 
-def _capability_text(capability: Capability) -> str:
-    """Return what kind of drafts a model verifies, and how that was found."""
-    errors = capability.errors
-    text = f"drafts that it verifies: {capability.kind.value}; inputs tried: {capability.inputs}"
-    if "others" in errors:
-        text += f"; rows of a tree's branches are off by {errors['others']:.1g} standard deviations of the logits, and "
-        text += f"rounding explains {errors['limit']:.1g}"
-    return text
-
-
 class ModelReport:
     """Measures a model; iterating yields the name of the measurement under way.
 
     Args:
         session: Session of the loaded model.
         seconds: The approximate time for all measurements; a part that has begun is finished, at least partly.
-        cancelled: Called between calls of the model.
         drafters: Folders and hub ids of drafters to measure besides the model's own.
 
     Attributes:
@@ -60,11 +49,9 @@ class ModelReport:
         self,
         session: ChatSession,
         seconds: float,
-        cancelled: Callable[[], bool] = lambda: False,
         drafters: Sequence[str] = (),
     ) -> None:
         self._session = session
-        self._cancelled = cancelled
         self._drafters = tuple(drafters)
         self._start = monotonic()
         self._seconds = seconds
@@ -80,7 +67,7 @@ class ModelReport:
         }
         self.facts["capability"] = {
             "verification": capability.kind.value,
-            "result": _capability_text(capability),
+            "inputs": capability.inputs,
             "reason": capability.reason,
             "errors": dict(capability.errors),
         }
@@ -88,18 +75,19 @@ class ModelReport:
         yield from self._benchmark()
 
     def _is_late(self, share: float) -> bool:
-        """Return whether this share of the time is used up, or the report was cancelled."""
-        return self._cancelled() or monotonic() >= self._start + share * self._seconds
+        """Return whether this share of the time is used up."""
+        return monotonic() >= self._start + share * self._seconds
 
     def _costs(self) -> Iterator[str]:
         """Measure the costs of calls and drafts as the automatic mode does, which keeps them for its own use."""
-        yield "Measuring the costs of calls"
         auto = self._session.drafters.auto
-        while more := auto.measure():
-            if self._is_late(_COSTS_SHARE):
-                break
+        more = True
+        while more and not self._is_late(_COSTS_SHARE):
+            yield "Measuring the costs of calls"
+            more = auto.measure()
         if more:
             self._no_time("some costs of calls")
+        self.left_out += [f"costs of drafts, if they are new: {reason}" for reason in machine.slowed_by()]
         self.facts["costs_ms"] = {
             part.value: [[*key, ms] for key, ms in sorted(costs.items())] for part, costs in auto.measured_costs.items()
         }
@@ -117,25 +105,25 @@ class ModelReport:
         plan = BenchPlan(cells, EVERYDAY_PROMPTS, max_tokens=_MAX_TOKENS, trials=3, overhead=False)
         runner = InterleavedRunner(plan, lambda _dtype: self._session)
         runs: list[BenchRun] = []
+        turns = len(plan.prompts) * plan.trials
+        done = 0
         for event in runner:
             if isinstance(event, BenchProgress):
-                left_s = max(self._start + self._seconds - monotonic(), 0)
-                # The rest is left out where the time ends first.
-                progress = event if event.left_s is None else replace(event, left_s=min(event.left_s, left_s))
-                yield f"Benchmark: {progress.done} of {progress.total}{progress.left_text}"
+                yield f"Benchmark: {event.done} of {event.total}"
             elif isinstance(event, BenchRun):
                 runs.append(event)
+                done = len({(run.prompt, run.trial) for run in runs})
+                # What is kept outlives this process.
+                self._keep(BenchResult(plan, tuple(runs), environment(self._session.model.info), done == turns))
             if self._is_late(1):
                 runner.cancel()
-        turns = len(plan.prompts) * plan.trials
-        done = len({(run.prompt, run.trial) for run in runs})
         if done < turns:
             self._no_time(f"{turns - done} of {turns} turns of the benchmark")
-        if not runs:
-            return
-        all_facts = environment(self._session.model.info)
-        facts = {name: value for name, value in all_facts.items() if name not in _PRIVATE}
-        record = BenchResult(plan, tuple(runs), facts, done == turns).as_json()
+
+    def _keep(self, result: BenchResult) -> None:
+        """Keep the figures of a benchmark so far."""
+        record = result.as_json()
+        record["environment"] = {name: fact for name, fact in record["environment"].items() if name not in _PRIVATE}
         for mode in record["modes"]:
             mode.pop("first_difference")  # It contains pieces of replies.
             mode["mode_reason"] = mode["mode_reason"] and "it did not run"  # It may contain names.
@@ -144,8 +132,12 @@ class ModelReport:
         self.facts["bench"] = record
         # `mode` is the index of a run's cell in the benchmark's `modes`.
         self.facts["differences"] = [
-            {"mode": run.cell - len(plan.baselines), "gap": run.difference.gap, "rounding": run.difference.rounding}
-            for run in runs
+            {
+                "mode": run.cell - len(result.plan.baselines),
+                "gap": run.difference.gap,
+                "rounding": run.difference.rounding,
+            }
+            for run in result.runs
             if run.difference
         ]
 
@@ -167,3 +159,23 @@ class ModelReport:
     def _no_time(self, part: str) -> None:
         """List a part as left out for lack of time."""
         self.left_out.append(f"{part}: no time left")
+
+
+def measure_model(
+    facts: dict[str, Any], show: Callable[[str], None], model: str | None, seconds: float, drafters: Sequence[str]
+) -> None:
+    """Load a model and add what `ModelReport` finds; `left_out` are the parts that were not measured.
+
+    Args:
+        facts: Get the results, as soon as they are known.
+        show: Called with what is done next.
+        model: See `load_model`.
+        seconds: The approximate time, without that of loading.
+        drafters: See `ModelReport`.
+    """
+    session = ChatSession(load_model(model, on_progress=lambda progress: show(progress.stage)))
+    report = ModelReport(session, seconds, drafters)
+    report.facts = facts
+    facts["left_out"] = report.left_out
+    for stage in report:
+        show(stage)

@@ -1,7 +1,6 @@
 """What `rdchat report` measures, on a small random model."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -22,15 +21,13 @@ def session(small_model: Path) -> ChatSession:
 
 def test_parts_without_time_are_listed(session: ChatSession) -> None:
     report = ModelReport(session, 0.0)
-    assert list(report)
+    assert [*report]
     assert "bench" not in report.facts
     assert any("turns of the benchmark: no time left" in part for part in report.left_out)
     capability = report.facts["capability"]
     errors = capability["errors"]
     assert errors["others"] <= errors["limit"] < errors["mask"]
-    beginning = "drafts that it verifies: trees; inputs tried: 3; rows of a tree's branches are off by "
-    assert capability["result"].startswith(beginning)
-    assert capability["result"].endswith(f"and rounding explains {errors['limit']:.1g}")
+    assert (capability["verification"], capability["inputs"]) == ("trees", 3)
 
 
 @pytest.mark.slow
@@ -50,8 +47,7 @@ def test_a_report_has_costs_and_a_benchmark_of_drafters_without_names(
 
     told = [step for step in steps if step.startswith("Benchmark: ")]
     assert told[0].startswith("Benchmark: 0 of ")
-    assert re.fullmatch(r"Benchmark: (\d+) of \d+, \d+ (s|min) left", told[-1])
-    counted = [step.partition(",")[0] for step in told if "Benchmark: 0 of" not in step]
+    counted = [step for step in told if "Benchmark: 0 of" not in step]
     assert len(counted) == len(set(counted)), "each reply is told once"
     assert report.facts["costs_ms"]["calls"]
     assert report.facts["differences"] == []  # in float32 on a CPU drafts change no token
