@@ -57,6 +57,7 @@ def _mac(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(host, "MACOS", True)
     monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(machine, "_free_on_macos", lambda: 2**30)
     monkeypatch.setattr(machine, "_begin_activity", lambda: lambda: None)
     monkeypatch.setattr(machine, "_process_info", lambda _selector: 0)
     monkeypatch.setattr(machine, "_read_footprint", lambda _pid: 4096)

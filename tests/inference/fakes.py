@@ -69,6 +69,7 @@ class CharacterPrompts(ModelPrompts):
         messages: Sequence[ChatMessage],
         unfinished: ChatMessage | None,
         *_arguments: object,
+        **_options: object,
     ) -> list[int]:
         turns = [{"role": message.role.value, "content": message.content} for message in messages]
         try:
