@@ -133,6 +133,7 @@ class KilledApp:
         while True:
             data = self._folder / "data"
             left = [path for path in self._folder.rglob("part-*") if path.exists()]
+            left += [path for path in (self._folder / "chosen").iterdir() if path.name not in (BACKUP, EXPORT)]
             left += [
                 path for path in (data / "restore", *(self._folder / "temporary").glob("rdchat-*")) if path.exists()
             ]
