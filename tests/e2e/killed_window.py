@@ -1,14 +1,14 @@
 """The app in its window with a person who never rests, to be killed.
 
-`python -m tests.e2e.killed_window FOLDER SEED KIND` starts it as a person does. It looks at each chat that the one
-before left, and writes into FOLDER/journal what is stored (`State`), what it is about to do, and what is stored then.
-Of what was wanted, all or nothing may be there.
+`main` starts it as a person does. It looks at each chat that the one before left, and writes into a journal what is
+stored (`State`), what it is about to do, and what is stored then. Of what was wanted, all or nothing may be there.
 """
 
 import json
 import os
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -34,6 +34,16 @@ from tests.ui.shown_widgets import choose_files, shown_child
 BACKUP = "backup.zip"
 EXPORT = "chats.json"
 JOURNAL = "journal"
+OUTPUT = "output"
+FOLDERS = {
+    "data": paths.DATA_VARIABLE,
+    "cache": paths.CACHE_VARIABLE,
+    "temporary": "TMPDIR",
+    "home": "HOME",
+    "sources": "",
+    "chosen": "",
+}
+"""Folders of an app, and the variables that name them: what is imported, and where backups go, have none."""
 CHATS = 3
 MESSAGES = 30
 FILES = 4
@@ -323,11 +333,20 @@ KINDS: dict[str, Callable[[Person], Iterator[Callable[[], bool]]]] = {
 }
 
 
-def main() -> int:
-    """Run until killed."""
-    folder = Path(sys.argv[1])
-    random.seed(sys.argv[2])
-    kind = sys.argv[3]
+def main(folder: Path, seed: int, kind: str) -> None:
+    """Run until killed.
+
+    Args:
+        folder: Has the folders of `FOLDERS`.
+        seed: Draws what is done.
+        kind: A key of `KINDS`.
+    """
+    os.environ |= {variable: str(folder / name) for name, variable in FOLDERS.items() if variable}
+    tempfile.tempdir = None
+    output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    random.seed(seed)
     if not paths.settings_path().exists():
         settings = Settings(model="tiny", titles_by_model=False, notes_everywhere=True)
         SettingsStore(paths.settings_path()).save_settings(settings)
@@ -341,8 +360,4 @@ def main() -> int:
 
     composition.make_engine = lambda: engine
     composition.App = WatchedApp  # type: ignore[misc]
-    return cli.main([])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.main([]))

@@ -5,11 +5,11 @@ KILLS=200 make test-slow ARGS=tests/e2e/test_killed_window.py takes a quarter of
 
 import json
 import os
-import subprocess
-import sys
 import time
 import zipfile
-from contextlib import closing
+from contextlib import closing, suppress
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.killed_window import BACKUP, CHATS, EXPORT, FILES, JOURNAL, KINDS, MESSAGES
-from tests.hostile.watch import kill_tree
-from tests.project.scripts import ROOT
+from rdchat.host import MACOS
+from tests.e2e import killed_window
+from tests.e2e.killed_window import BACKUP, CHATS, EXPORT, FILES, FOLDERS, JOURNAL, KINDS, MESSAGES, OUTPUT
 from tests.stores import connect_by_hand
 
 KILLS = int(os.environ.get("KILLS", "5"))
@@ -37,7 +37,6 @@ _LATEST_S = {
     "temporary": 0.8,
 }
 _AFRESH_EVERY = 8
-_FOLDERS = ("data", "cache", "temporary", "home", "sources", "chosen")
 
 type Line = dict[str, Any]
 
@@ -52,7 +51,7 @@ class KilledApp:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._journal = folder / JOURNAL
-        for name in _FOLDERS:
+        for name in FOLDERS:
             (folder / name).mkdir(mode=0o700, parents=True)
         self._journal.touch()
         self.faults: list[str] = []
@@ -60,23 +59,20 @@ class KilledApp:
     def _lines(self) -> list[Line]:
         return [json.loads(line) for line in self._journal.read_text().splitlines() if line.endswith("}")]
 
-    def _start(self, seed: int, kind: str) -> subprocess.Popen[bytes]:
-        environment = os.environ | {
-            "RDCHAT_DATA_DIR": str(self._folder / "data"),
-            "RDCHAT_CACHE_DIR": str(self._folder / "cache"),
-            "TMPDIR": str(self._folder / "temporary"),
-            "HOME": str(self._folder / "home"),
-        }
-        command = [sys.executable, "-m", "tests.e2e.killed_window", str(self._folder), str(seed), kind]
-        with (self._folder / "output").open("ab") as output:
-            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+    def _start(self, seed: int, kind: str) -> BaseProcess:
+        """Start it in a process that has imported all already, which takes most of the time."""
+        processes = get_context("spawn" if MACOS else "forkserver")
+        processes.set_forkserver_preload([killed_window.__name__])
+        process = processes.Process(target=killed_window.main, args=(self._folder, seed, kind))
+        process.start()
+        return process
 
-    def _wait(self, process: subprocess.Popen[bytes], before: int, did: str, count: int = 1) -> bool:
+    def _wait(self, process: BaseProcess, before: int, did: str, count: int = 1) -> bool:
         """Wait until the journal says so many times behind some line that something was done."""
         late = time.monotonic() + _PATIENCE_S
         while sum(line["did"] == did for line in self._lines()[before:]) < count:
-            if process.poll() is not None or time.monotonic() > late:
-                self.faults.append(f"no {did} comes: {process.poll()}, {(self._folder / 'output').read_text()[-2000:]}")
+            if not process.is_alive() or time.monotonic() > late:
+                self.faults.append(f"no {did} comes: {process.exitcode}, {(self._folder / OUTPUT).read_text()[-2000:]}")
                 return False
             time.sleep(_LOOK_S)
         return True
@@ -95,10 +91,11 @@ class KilledApp:
                     time.sleep(draw.uniform(0, _LATEST_S[kind]))
         finally:
             children = psutil.Process(process.pid).children(recursive=True)
-            if draw.random() < 0.5:
-                kill_tree(process)
             process.kill()
-            process.wait()
+            process.join()
+            for child in children if draw.random() < 0.5 else ():
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
         _, alive = psutil.wait_procs(children, _PATIENCE_S)
         assert not alive, "the children end once the app has"
 
