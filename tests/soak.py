@@ -3,15 +3,18 @@
     .venv/bin/python -m tests.soak --minutes 60 --seed 1
 
 A person who never rests sends, stops, edits, switches and types in a window that is not seen, over a fixed number of
-chats, decides on calls of tools, loads another model and restarts a server of tools. Each minute all of it comes to
-rest, so that two lines can be compared: memory after Python has collected, and MLX and the C library have given back
-what is free. MLX kept 5 to 25 MB of it; the index of earlier replies may grow to 60 MB (`reply_index.MAX_TOKENS`).
-glibc keeps pages of which a part is free, so resident memory grows more than what is in use. The models are two tiny
-random ones; `--scripted` takes an engine of the tests, whose replies call tools. At the end it lists what there is more
-of than after the first minute, and exits with 1 if that is a leak, or if an error was raised or logged.
+chats, decides on calls of tools, loads another model and restarts a server of tools. He attaches images and files,
+keeps projects, writes temporary chats, searches, exports, imports and backs up; messages have code of thirty languages.
+Each minute all of it comes to rest, so that two lines can be compared: memory after Python has collected, and MLX and
+the C library have given back what is free. MLX kept 5 to 25 MB of it; the index of earlier replies may grow to 60 MB
+(`reply_index.MAX_TOKENS`). glibc keeps pages of which a part is free, so resident memory grows more than what is in
+use. The models are two tiny random ones; `--scripted` takes an engine of the tests, whose replies call tools. At the
+end it lists what there is more of than after the first minute, and exits with 1 if that is a leak, if an error was
+raised or logged, or if resident memory has grown by over 20 MB in the last half of the minutes.
 """
 
 import argparse
+import faulthandler
 import gc
 import logging
 import os
@@ -35,18 +38,19 @@ os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
 import psutil
 import shiboken6
 from PySide6.QtCore import QCoreApplication, QEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtGui import QColor, QImage
+from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import app as composition, paths
 from rdchat.app import App
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.conversation import Conversation, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api import Engine, GenerationRequest, Role, SamplingParams, ToolCall
+from rdchat.inference.api import Engine, GenerationRequest, ModelInfo, Role, SamplingParams, ToolCall
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.tools.built_in import BUILT_IN_SERVERS
-from tests.listed_chats import listed
+from rdchat.ui.conversation.option_sheets import ProjectSheet
 from tests.malloc import bytes_in_use
 from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
 
@@ -54,22 +58,29 @@ CHATS = 8
 LONGEST_CHAT = 16
 _PAUSE_S = 0.3
 _TOKEN_S = 0.01
-_PATIENCE_S = 60.0
+_PATIENCE_S = 900.0  # a process that is starved by others takes minutes to start
 _CLOCK = replace(BUILT_IN_SERVERS[1], enabled=True)
 _ROUNDS = 4
 _MORE_RESTS = 5
 _MORE_HANDLES = 2
 _MORE_OBJECTS = 16
+_MORE_BYTES = 20_000_000
+_PROJECTS = 3
 # The details of the last replies are kept, up to a limit; the 22 rates of a model's lookup count by their owner.
 _BOUNDED = re.compile(r"\.(?:reply_trace|reply_statistics|events|draft_shape)\.|\.lookup_index\.Rate$").search
 _MARKDOWN = (
     "**{}**",
     "`{}`",
     "\n\n- {}",
-    "\n\n```python\n{} = 1\n```\n\n",
+    '\n\n```LANGUAGE\n{} = 1  # two\nif (x < 3) {{ return "{}"; }}\n```\n\n',
     "\n\n| {} | b |\n|---|---|\n| c | d |\n\n",
     "{}",
 )
+_LANGUAGES = (
+    "python", "c", "cpp", "csharp", "java", "javascript", "typescript", "go", "rust", "swift", "kotlin", "ruby",
+    "php", "perl", "lua", "r", "julia", "haskell", "ocaml", "scala", "clojure", "elixir", "erlang", "bash",
+    "powershell", "sql", "html", "css", "yaml", "json", "toml", "diff", "fish", "smithy", "dart",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -141,12 +152,16 @@ class _SlowGate(Gate):
 
 
 class TalkingEngine(ScriptedEngine):
-    """Answers with random Markdown, and now and then with a call of the clock. It remembers no request."""
+    """Sees images, and answers with random Markdown, now and then with a call of the clock. It remembers no request."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(gate=_SlowGate())
         self._random = random.Random(seed)
         self._numbers = count()
+
+    def load(self, *arguments: Any, **named: Any) -> ModelInfo:
+        self.loaded = replace(super().load(*arguments, **named), sees=True)
+        return self.loaded
 
     def generate(self, request: GenerationRequest, _stopped: object = None) -> ScriptedReply:
         for kept in (self.options_asked, self.drafters_loaded, self.loads, self.updates):
@@ -159,10 +174,12 @@ class TalkingEngine(ScriptedEngine):
 
 
 def words(chance: random.Random, most: int) -> list[str]:
-    """Return words, some with Markdown around them."""
-    return [
-        chance.choice(_MARKDOWN).format(f"word{chance.randrange(1000)}") + " " for _ in range(chance.randrange(1, most))
-    ]
+    """Return words, some with Markdown or code around them."""
+    found = list[str]()
+    for _ in range(chance.randrange(1, most)):
+        word = f"word{chance.randrange(1000)}"
+        found.append(chance.choice(_MARKDOWN).format(word, word).replace("LANGUAGE", chance.choice(_LANGUAGES)) + " ")
+    return found
 
 
 class Soak:
@@ -186,6 +203,7 @@ class Soak:
     ) -> None:
         self._qt = qt
         self._models = models
+        self._files = paths.data_dir().parent
         self._pause_s = pause_s
         self._random = random.Random(seed)
         self.errors: list[BaseException] = []
@@ -201,7 +219,8 @@ class Soak:
         self._hook = sys.excepthook
         sys.excepthook = self._note
         logging.getLogger().addHandler(_LoggedErrors(self.errors))
-        self._app = App(qt, ConversationStore(paths.database_path()), settings, engine)
+        self._store = ConversationStore(paths.database_path())
+        self._app = App(qt, self._store, settings, engine)
         self._controller = self._app.controller
         self._window = self._app.window
         self._controller.model_slot.failed.connect(self._note_failure)
@@ -221,18 +240,31 @@ class Soak:
         """A load that failed is told in the window alone."""
         self.errors.append(RuntimeError(f"{failure.message} {failure.hint}"))
 
-    def _wait(self, is_so: Callable[[], bool], seconds: float = _PATIENCE_S) -> None:
-        """Let the window work until something is so, or time is over."""
+    def _wait(self, is_so: Callable[[], bool]) -> None:
+        """Let the window work until something is so; raise TimeoutError if it does not come."""
+        late = time.monotonic() + _PATIENCE_S
+        while not is_so():
+            if time.monotonic() > late:
+                raise TimeoutError
+            self._work()
+
+    def _pause(self, seconds: float) -> None:
+        """Let the window work for some time."""
         end = time.monotonic() + seconds
-        while not is_so() and time.monotonic() < end:
-            self._qt.processEvents()
-            time.sleep(0.002)
+        while time.monotonic() < end:
+            self._work()
+
+    def _work(self) -> None:
+        self._qt.processEvents()
+        time.sleep(0.002)
 
     def act(self, seconds: float, times: int) -> None:
         """Do things at random for so long, but no more often than this."""
         actions = [
             self._send, self._send, self._send, self._stop, self._edit, self._edit, self._open, self._open, self._type,
             self._alternate, self._regenerate, self._decide, self._decide, self._load, self._restart, self._resize,
+            self._attach, self._attach, self._project, self._write_temporary, self._write_temporary, self._search,
+            self._find, self._move_out,
         ]  # fmt: skip
         # A rest ends in a new chat: what is sent there would be one more.
         self._open()
@@ -243,11 +275,19 @@ class Soak:
             action()
             self.done[action.__name__] += 1
             did += 1
-            self._wait(lambda: False, self._random.uniform(0, self._pause_s))
+            self._pause(self._random.uniform(0, self._pause_s))
 
     def rest(self) -> Figures:
         """Come to the same rest as ever, and count."""
-        for chat in listed(self._controller.chats):
+        self._settle()
+        self._window.sidebar.search.clear()
+        self._controller.chats.list_hits("")
+        self._window.conversation.find_bar.close_bar()
+        order = self._controller.chats.order
+        for folder in order.folders:
+            order.delete_folder(folder)
+        self._erase(self._store.conversations()[CHATS:])
+        for chat in self._store.conversations():
             self._controller.chat.open_chat(chat.id)
             self._settle()
         for model in self._models:
@@ -256,7 +296,7 @@ class Soak:
         self._controller.chat.start_new()
         self._settle()
         self._window.resize(1100, 800)
-        self._wait(lambda: False, 0.5)
+        self._pause(0.5)
         return figures()
 
     def finish(self) -> None:
@@ -264,7 +304,7 @@ class Soak:
         self._window.close()
         self._app.end_app()
         self._window.deleteLater()
-        self._wait(lambda: False, 0.1)
+        self._pause(0.1)
         sys.excepthook = self._hook
 
     def _settle(self) -> None:
@@ -279,7 +319,9 @@ class Soak:
             if widget.is_edited:
                 widget.edit().cancelled.emit()
         self._window.conversation.composer.field.clear()
+        controller.chat.files.remove_files()
         controller.stop_reply()
+        controller.chat.discard()
         # Where memory is short, a model that nobody uses is unloaded.
         at_rest = (EngineState.IDLE, EngineState.NO_MODEL)
         replies = controller.replies
@@ -292,13 +334,18 @@ class Soak:
         self._controller.chat.set_tools((_CLOCK.name,), ())
         self._controller.send("".join(words(self._random, 20)))
 
+    def _erase(self, chats: list[Conversation]) -> None:
+        """Delete chats for good, with all folders that are in the Trash."""
+        order = self._controller.chats.order
+        for chat in chats:
+            self._controller.chats.delete_conversation(chat.id)
+        order.erase(chats, self._store.organiser.deleted_folders())
+
     def _send(self) -> None:
         chat = self._controller.chat
         if len(chat.path) > LONGEST_CHAT and chat.stored_conversation and not self._controller.replies.live:
             self._settle()
-            erased = chat.stored_conversation
-            self._controller.chats.delete_conversation(erased.id)
-            self._controller.chats.order.erase([erased])
+            self._erase([chat.stored_conversation])
             self._new_chat()
         elif len(self._controller.chat.unsent.waiting) < 3:
             self._controller.send("".join(words(self._random, 60)))
@@ -317,7 +364,7 @@ class Soak:
             self._random.choice(ends)()
 
     def _open(self) -> None:
-        self._controller.chat.open_chat(self._random.choice(listed(self._controller.chats)).id)
+        self._controller.chat.open_chat(self._random.choice(self._store.conversations()).id)
 
     def _type(self) -> None:
         composer = self._window.conversation.composer
@@ -352,6 +399,107 @@ class Soak:
     def _resize(self) -> None:
         self._window.resize(self._random.randrange(500, 1400), self._random.randrange(400, 900))
 
+    def _some_file(self) -> Path:
+        """Write a text or an image that was not there before."""
+        if self._random.random() < 0.4:
+            path = self._files / "words.txt"
+            path.write_text("".join(words(self._random, 300)))
+            return path
+        path = self._files / "image.png"
+        image = QImage(self._random.randrange(1, 1500), self._random.randrange(1, 1000), QImage.Format.Format_RGB32)
+        image.fill(QColor.fromRgb(self._random.randrange(1 << 24)))
+        image.save(str(path))
+        return path
+
+    def _attach(self) -> None:
+        """Attach a file to the next message, and wait until it is counted; too many for the model are removed."""
+        files = self._controller.chat.files
+        self._window.conversation.files.attach_files([str(self._some_file())])
+        self._wait(lambda: files.tokens is not None)
+        if files.reason_to_wait():
+            files.remove_files()
+
+    def _project(self) -> None:
+        """Make a project or change one, by its sheet, and put the open chat into it."""
+        order = self._controller.chats.order
+        folder = self._random.choice(order.folders) if len(order.folders) >= _PROJECTS else None
+        if folder is not None and self._random.random() < 0.3:
+            order.delete_folder(folder)
+            self._erase([])
+            return
+        self._window.commands.edit_project(folder)
+        sheet = self._window.findChildren(ProjectSheet)[-1]
+        sheet.name.setText(f"Project {self._random.random()}")
+        sheet.instructions.setPlainText("".join(words(self._random, 30)))
+        sheet.attach_files([str(self._some_file())])
+        self._wait(sheet.buttons[-1].isEnabled)
+        sheet.buttons[self._random.choice((0, -1, -1))].click()
+        chat = self._controller.chat.stored_conversation
+        if chat is not None and order.folders:
+            order.move(chat, self._random.choice([None, order.folders[-1].id]))
+
+    def _write_temporary(self) -> None:
+        """Write a temporary chat with a file, and discard or keep it, as the question asks that leaving it opens."""
+        chat = self._controller.chat
+        self._settle()
+        self._window.actions_.new_temporary.trigger()
+        self._attach()
+        self._controller.send("".join(words(self._random, 30)))
+        self._pause(self._random.uniform(0, 1.0))
+        self._open()
+        for box in self._window.findChildren(QMessageBox):
+            if box.isVisible():
+                kept = self._random.choice(("Keep", "Discard"))
+                button = next(each for each in box.buttons() if each.text().startswith(kept))
+                self._wait(button.isEnabled)
+                button.click()
+        self._settle()
+        if chat.id is None or len(self._store.conversations()) > CHATS:
+            self._erase(self._store.conversations()[CHATS:])
+            self._open()
+
+    def _search(self) -> None:
+        """Search all chats, or end the search."""
+        self._window.sidebar.search.setText(self._random.choice(["", "word", f"word{self._random.randrange(1000)}"]))
+
+    def _find(self) -> None:
+        """Search the open chat, or end the search."""
+        bar = self._window.conversation.find_bar
+        bar.open_bar()
+        bar.field.setText(f"word{self._random.randrange(100)}")
+        if self._random.random() < 0.5:
+            bar.go_to_match(1)
+        else:
+            bar.close_bar()
+
+    def _move_out(self) -> None:
+        """Export all chats, import them and undo that, or back up; by the services of the menu's commands."""
+        transfers = self._app.transfer
+        path = self._files / "chats.json"
+        ended = list[Any]()
+
+        def wait() -> Any:
+            self._wait(lambda: bool(ended))
+            return ended.pop()
+
+        transfers.export(None, path, "json", lambda _: None, ended.append, details=False, shares=True)
+        wait()
+        if self._random.random() < 0.5:
+            transfers.back_up(self._files / "backup.zip", lambda _: None, ended.append)
+            self._note_outcome(wait())
+            return
+        # Chats that are here already are not imported again.
+        path.write_text(path.read_text().replace("word", f"term{self._random.random()}"))
+        transfers.import_files([path], lambda _: None, ended.append)
+        report = self._note_outcome(wait())
+        transfers.undo_import(report, lambda _: None, ended.append)
+        self._note_outcome(wait())
+
+    def _note_outcome(self, outcome: Any) -> Any:
+        if isinstance(outcome, Exception):
+            self.errors.append(outcome)
+        return outcome
+
 
 def tiny_models(folder: Path) -> tuple[str, str]:
     """Write two models of random weights, and return their folders."""
@@ -378,6 +526,7 @@ def main() -> int:
     parser.add_argument("--scripted", action="store_true")
     parser.add_argument("--actions", type=int, default=0, help="actions instead of a minute, four times")
     args = parser.parse_args()
+    faulthandler.enable()
     logging.basicConfig(level=logging.WARNING)
     with TemporaryDirectory() as folder:
         os.environ["RDCHAT_DATA_DIR"], os.environ["RDCHAT_CACHE_DIR"] = f"{folder}/data", f"{folder}/cache"
@@ -396,6 +545,9 @@ def main() -> int:
         # On a busy machine some of it ends late, which is no leak.
         for _ in range(_MORE_RESTS if grown else 0):
             grown = grown and soak.rest().grown_since(rests[0])
+        more = rests[-1].memory - rests[len(rests) // 2].memory
+        if more > _MORE_BYTES and not args.actions:
+            grown.append(f"{more / 1e6:+.1f} MB in the last half")
         print(*grown, dict(soak.done), f"{len(soak.errors)} errors", *soak.errors[:5], sep="\n", flush=True)
         soak.finish()
     return bool(soak.errors or grown)

@@ -77,6 +77,7 @@ _KEEP_NOTE = """
     SELECT ?1, (SELECT id FROM conversations WHERE id = ?2), ?3, ?4, ?5
     WHERE ?5 <> '' AND NOT EXISTS (SELECT 1 FROM notes WHERE folder_id IS ?1 AND text = ?5 AND kept)
 """
+_NO_PROJECT = Project()
 
 
 class ChatOrganiser:
@@ -245,13 +246,33 @@ class ChatOrganiser:
             raise StorageError("This folder no longer exists.", "Choose another one.")
         return folder
 
-    def create_folder(self, name: str = NEW_FOLDER, parent_id: int | None = None) -> Folder:
-        """Make a folder, at the top or in another one; StorageError if it would be nested twice."""
+    def create_folder(
+        self,
+        name: str = NEW_FOLDER,
+        parent_id: int | None = None,
+        project: Project = _NO_PROJECT,
+        files: Sequence[tuple[AttachedFile, str]] = (),
+    ) -> Folder:
+        """Make a folder, at the top or in another one; StorageError if it would be nested twice.
+
+        Args:
+            name: Its name.
+            parent_id: The folder that it is in.
+            project: What its chats share.
+            files: Their files, each with its text.
+        """
         if parent_id is not None and self.read_folder(parent_id).parent_id is not None:
             raise StorageError("A folder in a folder cannot hold others.", "Move it out first.")
         values = (parent_id, text_column(tidy_title(name)) or NEW_FOLDER, self._clock())
         sql = "INSERT INTO folders (parent_id, name, created_at) VALUES (?, ?, ?) RETURNING id"
-        return self.read_folder(self._database.write(lambda connection: connection.execute(sql, values).fetchone()[0]))
+
+        def create(connection: sqlite3.Connection) -> int:
+            (folder_id,) = connection.execute(sql, values).fetchone()
+            store_project(connection, folder_id, project)
+            set_folder_files(connection, folder_id, files)
+            return int(folder_id)
+
+        return self.read_folder(self._database.write(create))
 
     def rename_folder(self, folder_id: int, name: str) -> None:
         """Rename a folder; an empty name changes nothing."""
@@ -306,9 +327,13 @@ class ChatOrganiser:
 
     def keep_note(self, note: Note) -> None:
         """Store a note of any length as it is, unless it is blank or its project has one with the same text."""
-        text = text_column(note.text.strip())
-        self._database.execute(_KEEP_NOTE, note.folder_id, note.chat_id, self._clock(), note.source, text)
-        self._database.execute("DELETE FROM notes WHERE id = ? AND NOT kept", note.id)
+        values = note.folder_id, note.chat_id, self._clock(), note.source, text_column(note.text.strip())
+
+        def keep(connection: sqlite3.Connection) -> None:
+            connection.execute(_KEEP_NOTE, values)
+            connection.execute("DELETE FROM notes WHERE id = ? AND NOT kept", (note.id,))
+
+        self._database.write(keep)
 
     def change_note(self, note_id: int, text: str) -> None:
         """Replace a note's text; a blank one deletes the note."""

@@ -77,6 +77,14 @@ _SET_OPTIONS = """
     UPDATE conversations SET system_prompt = ?, sampling = ?, thinking = ?, answer_shape = ?, own_options = ?
     WHERE id = ?
 """
+# Chats that were stored for their first question, and whose process was killed before it was stored, too.
+_END_UNASKED = """
+    UPDATE conversations SET unlisted = 1
+    WHERE title_by = 'prompt' AND unlisted = 0 AND updated_at = created_at
+        AND NOT EXISTS (SELECT 1 FROM messages WHERE conversation_id = conversations.id)
+        AND NOT EXISTS (SELECT 1 FROM unsent_texts WHERE conversation_id = conversations.id)
+        AND NOT EXISTS (SELECT 1 FROM unsent_files WHERE conversation_id = conversations.id)
+"""
 ENDING = (
     "text", "status", "model", "finish_reason", "statistics", "error", "drafting", "control_offsets", "thinking",
     "made_with", "tool_calls",
@@ -153,6 +161,7 @@ class ConversationStore(Database):
         connection.execute(sql, (NO_DATE, END_OF_DATES))
         # A half-finished import or copy becomes 1, and is erased. With `<> 0` SQLite uses an index of hidden chats.
         connection.execute("UPDATE conversations SET unlisted = 1 WHERE unlisted = 2 AND unlisted <> 0")
+        connection.execute(_END_UNASKED)
         # If the search index accepts no word, this raises, and `_mend` makes the index anew.
         connection.executescript(WRITE_CHECK)
         return notice

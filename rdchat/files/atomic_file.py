@@ -2,7 +2,7 @@
 
 `atomic_file` and `build_folder` write under another name and rename at the end. A process that dies at any moment, by
 SIGKILL or a power cut, leaves nothing that looks finished. What it leaves is removed later, which is safe because the
-system releases a `FileLock` with its process; temporary folders hold one for that. `cache_folders` removes what
+system releases a `FileLock` with its process; temporary folders are locked for that. `cache_folders` removes what
 `write_unflushed` leaves. `set_aside` renames a file that is damaged, with its companions.
 """
 
@@ -32,10 +32,8 @@ _FULL_BYTES = 1 << 20  # MLX does not say why writing failed; a disk with less i
 # In a folder of `build_folder`: what it was made from, and the sizes of its files.
 _MANIFEST = "made_from.json"
 _LOCK_POLL_S = 0.2
-# Names in the system's temporary folder: of a `temporary_folder`, and of the lock and the files in it.
+# Begins the names of temporary folders.
 _PREFIX = "rdchat-private-"
-_LOCK = "lock"
-_FILES = "files"
 PARTIAL = "part-"
 """Begins the names of files that are being written."""
 
@@ -270,12 +268,13 @@ def _build(folder: Path, partial: Path, made_from: str, build: Callable[[Path], 
 class FileLock(AbstractContextManager["FileLock"]):
     """Holds `path`, created if necessary, until `release` or the end of a `with` block.
 
-    The file stays: deleting it would race with the next holder.
+    The file stays: deleting it would race with the next holder, which has to ask whether its lock `is_current`.
 
     Args:
         path: Its folder exists.
         what: Name of the protected thing, for people.
         hint: What to do if another process holds it.
+        flags: Open it; `os.O_DIRECTORY` for a folder.
 
     Raises:
         StorageLockedError: If another process holds it.
@@ -284,12 +283,17 @@ class FileLock(AbstractContextManager["FileLock"]):
     """
 
     def __init__(
-        self, path: Path, what: str = "the chats", hint: str = "Quit rdchat first, or use its open window."
+        self,
+        path: Path,
+        what: str = "the chats",
+        hint: str = "Quit rdchat first, or use its open window.",
+        *,
+        flags: int = os.O_RDWR | os.O_CREAT,
     ) -> None:
         self._path = path
         problem = f"rdchat cannot write to its folder {path.parent}"
         with file_errors(problem, "Check that the folder belongs to you and its disk is not read-only."):
-            self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            self._descriptor: int | None = os.open(path, flags | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -322,27 +326,34 @@ class FileLock(AbstractContextManager["FileLock"]):
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Give a folder that only this user can enter, and that ends with the block."""
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        new = folder / "new"
-        with FileLock(new):
-            # It is held before `remove_abandoned` can find it.
-            new.rename(folder / _LOCK)
-            files = folder / _FILES
-            files.mkdir(0o700)
-            try:
-                yield files
-            finally:
-                # Before the lock, without which the next start would not find them.
-                shutil.rmtree(files, ignore_errors=True)
+    folder, lock = _locked_folder()
+    with lock:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked_folder() -> tuple[Path, FileLock]:
+    """Make a temporary folder and lock it; before that, `remove_abandoned` of another process may have removed it."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        try:
+            lock = FileLock(folder, flags=os.O_DIRECTORY)
+        except StorageError as error:
+            if folder.exists() and not isinstance(error, StorageLockedError):
+                raise
+            continue
+        if lock.is_current():
+            return folder, lock
+        lock.release()
 
 
 def remove_abandoned() -> None:
-    """Remove the temporary folders whose processes have ended. Of one that runs, the lock is held: its folder stays."""
-    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
-        with suppress(StorageError), FileLock(lock):
-            shutil.rmtree(lock.with_name(_FILES), ignore_errors=True)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+    """Remove the temporary folders whose processes have ended. One that runs has locked its folder, which stays."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(StorageError), FileLock(folder, flags=os.O_DIRECTORY):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:

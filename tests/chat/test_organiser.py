@@ -1,7 +1,7 @@
 """Pins, folders, the archive, the Trash and copies, in the store."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.notes import Note
+from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.projects import Project
 from rdchat.chat.storage import TRASH_DAYS
 from rdchat.chat.store import ConversationStore
@@ -18,7 +19,7 @@ from rdchat.chat.summaries import ContextCut
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore
-from tests.chat.storage.project_texts import text_file
+from tests.chat.storage.project_texts import files_named, text_file
 from tests.clocks import ManualClock
 from tests.stores import connect_by_hand
 
@@ -315,3 +316,29 @@ def test_folders_of_a_file_made_by_hand_are_shown_as_far_as_they_can_be(database
     store.rename_conversation(chat.id, "found")
     store.organiser.move(chat.id, 4)
     assert store.conversation(chat.id).folder_id == 4
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda organiser: organiser.create_folder("Work", None, Project("Rhyme."), files_named("ab")),
+        lambda organiser: organiser.keep_note(replace(organiser.notes()[0], text="Shorter")),
+    ],
+    ids=["a new project", "a note of an import is kept"],
+)
+def test_what_a_person_does_at_once_is_one_transaction(
+    store: ConversationStore, act: Callable[[ChatOrganiser], object]
+) -> None:
+    """A kill between two of them left a folder without the project, and a note twice."""
+    store.execute("INSERT INTO notes (created_at, source, text, kept) VALUES (1, 'an import', 'Longer', 0)")
+    begun = list[str]()
+    store.write(lambda connection: connection.set_trace_callback(begun.append))
+    act(store.organiser)
+    store.write(lambda connection: connection.set_trace_callback(None))
+    assert sum(sql.startswith("BEGIN") for sql in begun) == 2, "one of them takes the callback away"
+
+
+def test_a_new_folder_has_its_project(store: ConversationStore) -> None:
+    folder = store.organiser.create_folder("Work", None, Project("Rhyme."), files_named("ab"))
+    assert (folder.name, folder.project) == ("Work", Project("Rhyme."))
+    assert [(file, store.file_text(file)) for file in folder.files] == files_named("ab")

@@ -184,6 +184,21 @@ def test_a_message_for_a_conversation_that_never_was_is_refused(store: Conversat
         finish_message(store, 99, "hello", MessageStatus.COMPLETE)
 
 
+def test_a_chat_whose_first_question_a_kill_kept_out_is_not_listed(open_store: OpenStore) -> None:
+    """It has the question's title, and once stood empty in the list, open at the next start."""
+    store = open_store()
+    killed, waits, seen, asked = (store.create_conversation(text, from_prompt=True).id for text in "ABCD")
+    store.save_unsent_text(waits, None, "B?")
+    store.save_unsent_files(seen, (image_file(b"\x89PNG...", "Image", "", 30, 20),))
+    store.add_message(asked, None, Role.USER, "D?")
+    store.create_conversation("Named by the person")
+    store.close()
+    store = open_store()
+    assert {chat.title for chat in store.conversations()} == {*"BCD", "Named by the person"}
+    store.organiser.erase().result()
+    assert not store.rows("SELECT 1 FROM conversations WHERE id = ?", killed)
+
+
 def test_where_the_person_was_and_typed_is_kept_over_a_restart_and_goes_with_its_chat(open_store: OpenStore) -> None:
     store = open_store()
     chat, other = (store.create_conversation(title).id for title in ("One", "Two"))

@@ -1,11 +1,9 @@
 """Temporary folders: gone with their block, or with the next start after their process was killed."""
 
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,18 +53,54 @@ def test_a_link_of_somebody_else_is_not_followed(tmp_path: Path) -> None:
     assert (victim / "lock").exists()
 
 
-def test_the_lock_is_removed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it the next start would not find what a kill leaves in the midst of the removal."""
-    removed = list[str]()
-    unlink = os.unlink
+KILLED = """
+import os, signal, sys, tempfile
+from itertools import count
+from rdchat.files.atomic_file import remove_abandoned, temporary_folder
 
-    def note(path: str | Path, **options: Any) -> None:
-        removed.append(Path(path).name)
-        unlink(path, **options)
+kinds = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "open", "fcntl.", "tempfile.", "shutil.")
+tempfile.gettempdir()
+for kill_at in count():
+    process = os.fork()
+    if not process:
+        events = iter(range(kill_at))
+        def step(name, _arguments):
+            if name.startswith(kinds) and next(events, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(step)
+        with temporary_folder() as folder:
+            (folder / "image").write_bytes(b"x")
+        events = iter(range(10**6))
+        os._exit(0)
+    ended = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    left = os.listdir(tempfile.gettempdir())
+    remove_abandoned()
+    print(ended, bool(left), *os.listdir(tempfile.gettempdir()))
+    if ended != -signal.SIGKILL:
+        break
+"""
 
-    monkeypatch.setattr(os, "unlink", note)
+
+def test_a_kill_at_any_step_leaves_nothing_after_the_next_start() -> None:
+    """A folder without its lock, or not locked yet, once stayed for ever."""
+    ran = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=True)
+    *killed, ended = ran.stdout.splitlines()
+    assert ended == "0 False"
+    assert {*killed} == {"-9 False", "-9 True"}, "a third word is the name of what is left"
+
+
+def test_a_folder_that_another_start_took_for_abandoned_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tempfile.mkdtemp
+    first = list[str]()
+
+    def make(prefix: str) -> str:
+        folder = made(prefix=prefix)
+        if not first:
+            first.append(folder)
+            remove_abandoned()
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
     with temporary_folder() as folder:
-        (folder / "a").write_bytes(b"x")
-        (folder / "z").write_bytes(b"x")
-    assert sorted(removed[:-1]) == ["a", "z"]
-    assert removed[-1] == "lock"
+        assert folder.is_dir()
+        assert str(folder) != first[0]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import count
+from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -179,12 +180,21 @@ class ChatOrder(QObject):
 
     # Folders
 
-    def create_folder(self, name: str, parent_id: int | None = None, chat: Conversation | None = None) -> Folder | None:
-        """Create a folder, perhaps with a conversation in it; return None if that failed."""
+    def create_folder(
+        self, name: str, parent_id: int | None = None, chat: Conversation | None = None, **shared: Any
+    ) -> Folder | None:
+        """Create a folder, perhaps with a conversation in it; return None if that failed.
+
+        Args:
+            name: Its name.
+            parent_id: The folder that it is in.
+            chat: The conversation.
+            shared: The project and the files that the folder's chats share.
+        """
         made: list[Folder] = []
 
         def act() -> None:
-            made.append(self._organiser.create_folder(name, parent_id))
+            made.append(self._organiser.create_folder(name, parent_id, **shared))
             if chat is not None:
                 self._organiser.move(chat.id, made[0].id, archived=chat.archived)
 

@@ -231,10 +231,11 @@ class ProjectSheet(Sheet):
 
     def _save(self) -> None:
         order = self._controller.chats.order
+        project = self.project()
+        files = self.files.to_send()
         if self._folder is not _NEW:
-            order.set_project(self._folder, self.project(), self.files.to_send())
-        elif (folder := order.create_folder(self.name.text())) is not None:
-            order.set_project(folder, self.project(), self.files.to_send())
+            order.set_project(self._folder, project, files)
+        elif (folder := order.create_folder(self.name.text(), project=project, files=files)) is not None:
             self._controller.chat.start_new(folder.id)
 
 

@@ -177,7 +177,6 @@ def test_a_new_project_begins_with_a_chat_in_it(qtbot: QtBot, window: MainWindow
     assert chat.open.project_folder == folder
     assert window.focusWidget() is window.conversation.composer.field
     chat.chats.undo()
-    chat.chats.undo()
     assert chat.chats.order.folders == ()
 
 

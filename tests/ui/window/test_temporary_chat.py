@@ -226,7 +226,7 @@ def test_its_images_are_files_while_a_reply_reads_them(window: MainWindow, chat:
     (image,) = chat.engine.requests[-1].messages[-1].images
     assert image.path.is_relative_to(temporary)
     # A file to draw the image from ends soon.
-    chat.qtbot.waitUntil(lambda: files().keys() == {"lock", "chat.db.lock"})
+    chat.qtbot.waitUntil(lambda: files().keys() == {"chat.db.lock"})
 
 
 def test_no_answer_to_the_question_counts_at_once(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
