@@ -60,7 +60,10 @@ def test_a_refused_local_network_is_known_by_its_error(error: object, is_refusal
     ],
     ids=str,
 )
-def test_a_display_is_there_or_not_needed(environment: dict[str, str], has_one: bool) -> None:
+def test_a_display_is_there_or_not_needed(
+    environment: dict[str, str], has_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "MACOS", False)
     assert has_display(environment) is has_one
 
 

@@ -111,7 +111,7 @@ def test_a_start_without_the_windows_environment_finds_it(
 
 
 def test_the_systems_folder_follows_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    if host.MACOS:
+    if sys.platform == "darwin":
         assert host.runtime_folder().is_dir()
         return
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/somewhere")
