@@ -66,6 +66,8 @@ class BenchmarkWindow(SideWindow):
         super().__init__("Benchmark", (1080, 720), (720, 540), parent)
         self._controller = controller
         self._benchmark = controller.benchmark
+        # Whether the race was opened from a temporary chat, so that its prompt may be of that.
+        self._is_temporary = False
         # How the last action ended, until the next one: text and colour.
         self._outcome: tuple[str, str] | None = None
         self.race_form = RaceForm(controller)
@@ -122,10 +124,12 @@ class BenchmarkWindow(SideWindow):
         self._controller.replies.state_changed.connect(self._show_state)
         # The form is connected first, so the plan that this reads has the modes that can run now.
         self._controller.drafting.changed.connect(self._show_state)
+        self._controller.chat.temporary_ended.connect(self._forget_temporary)
 
     def open_race(self, prompt: str, tried: DraftSettings | None = None) -> None:
         """Show the window at one prompt, unless a benchmark runs; see `RaceForm.open_with`."""
         if not self._benchmark.running:
+            self._is_temporary |= self._controller.chat.temporary
             self.race_form.open_with(prompt, tried)
             self.tabs.setCurrentIndex(0)
             (self.start if self.race_form.prompt.toPlainText().strip() else self.race_form.prompt).setFocus()
@@ -196,6 +200,14 @@ class BenchmarkWindow(SideWindow):
         else:
             self.stack.setCurrentIndex(0)
         self._benchmark.run_plan(plan, environment(self._controller.model_slot.info))
+
+    def _forget_temporary(self) -> None:
+        """Show nothing of a temporary chat that ended."""
+        if self._is_temporary:
+            self._is_temporary = False
+            self._benchmark.end_runs()
+            self.race_form.prompt.clear()
+            self.race.clear_replies("Drafting")
 
     def _show_runs(self) -> None:
         """Show the results so far of several prompts."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QLabel, QMessageBox
+from PySide6.QtWidgets import QLabel, QMessageBox, QPlainTextEdit
 
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import is_temporary
@@ -242,3 +242,15 @@ def test_no_answer_to_the_question_counts_at_once(window: MainWindow, chat: Chat
         press_everything(box)
     assert not holders(tmp_path)
     answer_question(window, "Discard")
+
+
+def test_no_field_of_the_race_has_a_word_of_it(window: MainWindow, chat: Chat) -> None:
+    begin(window, chat)
+    chat.say(WORDS)
+    window.windows.open_race("")
+    race = window.windows.benchmark_window
+    assert race.race_form.prompt.toPlainText() == WORDS
+    race.race.plain.show_token(WORDS)
+    window.commands.new_chat()
+    answer_question(window, "Discard")
+    assert [field.toPlainText() for field in race.findChildren(QPlainTextEdit) if WORDS in field.toPlainText()] == []
