@@ -96,6 +96,7 @@ READ_NO_TEXT = frozenset(
         "mmap",
         "operator",
         "os",
+        "os.path",
         "pathlib",
         "platform",
         "plistlib",

@@ -36,6 +36,8 @@ _PLAIN = {
 _NAMED = {
     ("files/atomic_file.py", "file.name"),  # of a cache, by a digest
     ("inference/device.py", "str(error)"),  # MLX's word for too little memory, with numbers
+    ("inference/wired_memory.py", "size_text(weights_bytes)"),
+    ("inference/wired_memory.py", "wiring()"),  # a sentence of rdchat
     ("files/privacy.py", "folder"),  # rdchat's own folders
     ("services/app/single_instance.py", "self._folder"),
     ("services/chat/rescue_file.py", "path"),  # without it, what was not saved is not found again

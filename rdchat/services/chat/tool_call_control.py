@@ -252,8 +252,9 @@ class ToolCalls(QObject):
 
         Calls of a backup and of an import start nothing: their cards have a button.
         """
-        are_imported = any(each.origin is Origin.IMPORT for each in _rounds(self._chat.path))
-        if self.waiting and self._chat.conversation.own.starts_servers and not are_imported:
+        if not self.waiting or not self._chat.conversation.own.starts_servers:
+            return
+        if all(each.origin is not Origin.IMPORT for each in _rounds(self._chat.path)):
             self._tools.start_servers(self._chat.conversation, "stopped")
 
     def _on_reply_ended(self, reply: Message) -> None:

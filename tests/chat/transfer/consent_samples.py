@@ -26,6 +26,7 @@ OFF: dict[str, Sequence[Any]] = {
     "server_loads_models": [True],
     "looks_for_updates": [True],
     "notes_everywhere": [True],
+    "wired_memory": [True],
     "quick_shortcut": ["Ctrl+C", "Ctrl+Alt+Q"],
 }
 """By the name of the setting; each value is on."""
