@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import Message, MessageStatus, OwnOptions, call_of
+from rdchat.chat.conversation import Message, MessageStatus, Origin, OwnOptions, call_of
 from rdchat.chat.settings import OptionOrder, Settings
 from rdchat.chat.storage import FullChat, SearchQuery, SearchReader
 from rdchat.chat.storage.stored_chats import read_chat, read_messages
@@ -104,7 +104,7 @@ def test_damaged_calls_leave_the_message_to_be_read(store: ConversationStore, pa
 
 def test_our_json_restores_calls_and_results_but_switches_no_tools_on(chat: FullChat) -> None:
     restored = rdchat_json.read(plain_chat(chat))
-    assert restored.messages == chat.messages
+    assert restored.messages == tuple(replace(each, origin=Origin.IMPORT) for each in chat.messages)
     assert rdchat_json.image_digests(restored) == rdchat_json.image_digests(chat) == [*restored.texts]
     assert restored.conversation.own == OwnOptions()
     assert "files__write" not in str(plain_chat(chat)["messages"][0])

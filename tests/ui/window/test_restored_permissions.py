@@ -101,8 +101,8 @@ def test_return_and_escape_leave_all_of_it_off(desk: Desk, leave: Callable[[Shee
 
 
 def test_a_press_at_once_confirms_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ConsentPause, "clock", staticmethod(lambda: 0.0))
     sheet = desk.review(EVERYTHING)
+    monkeypatch.setattr(ConsentPause, "clock", staticmethod(lambda: 0.0))
     click_on(button(sheet, "Turn All On"))
     press_key(button(sheet, "Turn All On"), "Space")
     assert not on(desk.chat.settings.values)
