@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import sleep
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,7 +91,9 @@ def test_what_a_model_was_asked_before_a_restore_is_written_over_no_restored_cha
     question = other.add_message(chat.id, None, Role.USER, "What do I owe?")
     other.add_message(chat.id, question.id, Role.ASSISTANT, "Nothing.")
     other.close()
-    monkeypatch.setattr(note_control, "_QUIET_MS", 0)
+    later = list[Callable[[], None]]()
+    pauses = SimpleNamespace(singleShot=lambda _ms, _owner, act: later.append(act))
+    monkeypatch.setattr(note_control, "QTimer", pauses)
     window.settings.change_values(titles_by_model=what == "a title", notes_everywhere=what == "a note")
     engine.parameters = 1_500_000_000
     window.load("/models/large")
@@ -100,6 +103,8 @@ def test_what_a_model_was_asked_before_a_restore_is_written_over_no_restored_cha
     engine.gate.shut()
     window.title_writer.quiet.setInterval(0)
     window.title_writer.wait_for_calm()
+    for act in later:
+        act()
     window.wait_until(lambda: engine.gate.is_waiting)
     window.title_writer.quiet.setInterval(60_000)
     assert window.stored_chat.id == chat.id
