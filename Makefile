@@ -26,10 +26,11 @@ PYTEST = QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
 ASKING = $(wildcard $(shell grep -rlF host.MACOS rdchat | sed -E 's|^rdchat/(.*/)?([^/]+)$$|tests/\1test_\2|'))
 AS_ON_A_MAC = $(PYTEST) -p tests.as_on_a_mac -m 'not slow'
 
+FORMS = $(filter-out %/config.yml, $(wildcard .github/ISSUE_TEMPLATE/*.yml))
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage test-slow quick check bench families app constraints format $(CHECKS)
+.PHONY: help setup run test coverage test-slow quick check bench families app release constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -91,6 +92,9 @@ app: ## Build the double-clickable app and its disk image, on a Mac
 	@[ "$$(uname -s)" != Darwin ] || $(MAKE) --no-print-directory setup
 	@bash scripts/build-app.sh
 
+release: setup ## Build and check what a release consists of; docs/releasing.md says what comes next
+	@bash scripts/release.sh
+
 format: ## Format the code and mend what ruff can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -126,3 +130,5 @@ check-constraints:
 
 check-workflow:
 	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(FORMS)

@@ -51,9 +51,10 @@ mkdir -p "$contents/Resources/app_packages"
 : >"$contents/Resources/app_packages/nslog.py"
 # Briefcase removes compiled modules and its stub writes none: without these each start, and each child process, would
 # compile everything anew. Signing follows, so it is done here, and by content, since copying changes times.
+# transformers' networks are read as texts only.
 for folder in "$contents/Resources/app" "$contents/Resources/app_packages" \
     "$contents"/Frameworks/Python.framework/Versions/*/lib/python3.*; do
-    .venv/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "$folder" ||
+    .venv/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash -x '/models/[^/]*/modeling_' "$folder" ||
         echo "Some modules in $folder do not compile; Python does without." >&2
 done
 briefcase build
@@ -65,12 +66,23 @@ if [ -n "$image" ] && [ -e "$made" ]; then
     mv "$made" "$made.aside"
     trap 'mv "$made.aside" "$made"' EXIT
 fi
+identity=(--adhoc-sign)
 if [ -n "${RDCHAT_SIGNING_IDENTITY:-}" ]; then
-    briefcase package --packaging-format dmg --identity "$RDCHAT_SIGNING_IDENTITY"
-else
-    briefcase package --packaging-format dmg --adhoc-sign
+    identity=(--identity "$RDCHAT_SIGNING_IDENTITY")
 fi
+# `hdiutil` fails now and then because a resource is busy. There is no image then. There is one where it could not be
+# notarised, which nobody should wait for twice.
+tries=1
+until briefcase package --packaging-format dmg "${identity[@]}"; do
+    if [ -e "$made" ] || [ $tries = 3 ]; then exit 1; fi
+    tries=$((tries + 1))
+    echo "There is no disk image; making it again." >&2
+    sleep 10
+done
 if [ -n "$image" ]; then
     mv "$made" "${made%.dmg}$image.dmg"
 fi
 ls "${made%.dmg}$image.dmg"
+if [ -z "${RDCHAT_SIGNING_IDENTITY:-}" ]; then
+    echo "It is not notarised. Other Macs open it only after System Settings > Privacy & Security > Open Anyway." >&2
+fi

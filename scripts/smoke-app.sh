@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Start the double-clickable app on a Mac that has nothing else of rdchat: MLX loads, Metal computes a product, the
 # default model answers, and a window opens on a double-click and closes. Takes the disk image, or the app itself, and
-# the oldest macOS that it is for (14.4 where none is given).
+# the oldest macOS that it is for (14.4 where none is given). What the app logs is copied to logs/.
 # Not tried on a Mac.
 set -euo pipefail
 
@@ -12,12 +12,21 @@ fail() {
 }
 trap 'fail "Line $LINENO failed: $BASH_COMMAND"' ERR
 
+# A resource is busy now and then.
+retry_hdiutil() {
+    for _ in 1 2 3 4; do
+        hdiutil "$@" && return
+        sleep 5
+    done
+    hdiutil "$@"
+}
+
 place="$(cd "$(mktemp -d)" && pwd -P)" # /var is /private/var to the running app, which `pgrep` looks for
 case "$1" in
 *.dmg)
-    hdiutil attach -quiet -nobrowse -readonly -mountpoint "$place/image" "$1"
+    retry_hdiutil attach -quiet -nobrowse -readonly -mountpoint "$place/image" "$1"
     cp -R "$place/image/rdchat.app" "$place/"
-    hdiutil detach -quiet "$place/image"
+    retry_hdiutil detach -quiet "$place/image"
     app="$place/rdchat.app"
     ;;
 *) app="$1" ;;
@@ -25,6 +34,7 @@ esac
 program="$app/Contents/MacOS/rdchat"
 export RDCHAT_DATA_DIR="$place/data" RDCHAT_CACHE_DIR="$place/cache"
 log="$RDCHAT_DATA_DIR/logs/rdchat.log"
+trap '[ ! -d "${log%/*}" ] || cp -R "${log%/*}" .' EXIT
 
 wanted="${2:-14.4}"
 oldest="$(plutil -extract LSMinimumSystemVersion raw "$app/Contents/Info.plist")"

@@ -115,6 +115,7 @@ def mac(tmp_path: Path) -> Path:
     (tmp_path / "rdchat").mkdir()
     (tmp_path / "rdchat" / "__init__.py").write_text('__version__ = "1"\n')
     write_program(tmp_path / "bin/plutil", "exit 3")
+    write_program(tmp_path / "bin/sleep", "")
     return tmp_path
 
 
@@ -147,6 +148,31 @@ def test_a_second_image_is_for_the_macos_that_has_a_faster_mlx(mac: Path, macos:
     assert [step.partition(" --packaging")[0] for step in steps] == [
         f"briefcase {step} macOS app --no-input{target}" for step in ("create", "build", "package")
     ]
+
+
+@pytest.mark.parametrize(("failures", "image", "tries"), [(2, False, 3), (9, False, 3), (9, True, 1)])
+def test_an_image_is_made_again_until_it_is_there(mac: Path, failures: int, image: bool, tries: int) -> None:
+    """`hdiutil` says now and then that a resource is busy; one that could not be notarised stays as it is."""
+    steps = mac / "steps"
+    failing = f"""[ "$1" = package ] || exit 0
+        echo "$*" >>"{steps}"
+        mkdir -p dist
+        [ {int(image)} = 0 ] || touch dist/rdchat-1.dmg
+        [ "$(grep -c . "{steps}")" -gt {failures} ] || exit 1
+        touch dist/rdchat-1.dmg"""
+    write_program(mac / ".venv/bin/briefcase", failing)
+    done = _run(mac, "build-app.sh", PYTHON_VERSION="3.13")
+    assert len(steps.read_text().splitlines()) == tries
+    assert (done.returncode == 0) is (failures < tries)
+    assert ("Open Anyway" in done.stderr) is (done.returncode == 0)
+
+
+def test_an_image_is_mounted_again_while_it_is_busy(mac: Path) -> None:
+    busy = f'echo "$1" >>"{mac}/calls"; [ "$(grep -c "$1" "{mac}/calls")" = 3 ] || exit 1; mkdir -p "$6/rdchat.app"'
+    write_program(mac / "bin/hdiutil", busy)
+    done = _run(mac, "smoke-app.sh", str(mac / "rdchat.dmg"))
+    assert (mac / "calls").read_text().split() == ["attach"] * 3 + ["detach"] * 3
+    assert "plutil" in done.stderr
 
 
 @pytest.mark.parametrize("address", ["", "https://example.org/newest.json"])

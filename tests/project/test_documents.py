@@ -41,3 +41,12 @@ def test_the_architecture_names_what_exists() -> None:
     defined = set(re.findall(r"\b(?:class|def) (\w+)|^(\w+)", source, re.M))
     assert set(names) - {name for pair in defined for name in pair} == set()
     assert {name for _, name in members} - set(re.findall(r"\b(\w+)(?::|\()", source)) == set()
+
+
+def test_open_anyway_stands_beside_each_way_to_an_image() -> None:
+    """It stood in the guide alone, and macOS refuses an app that is not notarised with no word of it."""
+    pages = [path for path in DOCUMENTS if path.name != "CHANGELOG.md" and path.parent.name != "adr"]
+    parts = [part for path in pages for part in re.split(r"^## ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)]
+    ways = [part for part in parts if re.search(r"`make app`|\.dmg|disk image", part)]
+    assert len(ways) >= 3
+    assert [part.partition("\n")[0] for part in ways if "Open Anyway" not in part] == []

@@ -96,11 +96,36 @@ def workflow() -> dict[str, Any]:
 
 def test_the_workflow_runs_the_commands_of_the_readme_on_linux_and_on_macs(workflow: dict[str, Any]):
     job = workflow["readme"]
-    assert job["strategy"]["matrix"]["system"] == ["ubuntu-24.04", "macos-15", "macos-26"]
+    assert job["strategy"]["matrix"]["system"] == ["ubuntu-24.04", "macos-15", "macos-26", "xcode-27"]
     steps = [step.get("run", "") for step in job["steps"]]
     for command in (line for line in commands_of_ci() if line.startswith(("make ", ".venv/"))):
         assert command in steps
     assert any(step.startswith(".venv/bin/rdchat report --out rdchat-report-") for step in steps)
+
+
+def test_of_the_workflow_a_step_that_fails_skips_no_other(workflow: dict[str, Any]):
+    """A failed check skipped the tests, the window, the answer and `doctor` on each Mac."""
+    steps = workflow["readme"]["steps"]
+    names = [step.get("run", "").partition(" --")[0] for step in steps]
+    begin = names.index(".venv/bin/python scripts/smoke.py")
+    assert [step.get("name") for step in steps[begin:] if step.get("if") != "${{ !cancelled() }}"] == []
+    assert names.index(".venv/bin/rdchat doctor") < names.index("make check") < names.index("make test")
+
+
+def test_the_workflow_runs_each_week_with_the_newest_packages(workflow: dict[str, Any]):
+    triggers = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())[True]  # YAML 1.1 reads `on` so
+    assert [len(each["cron"].split()) for each in triggers["schedule"]] == [5]
+    for name in ("readme", "app"):
+        (step,) = [step for step in workflow[name]["steps"] if "make constraints" in step.get("run", "")]
+        assert step["if"] == "${{ env.NEWEST == 'true' }}"
+
+
+def test_an_image_is_kept_started_and_its_logs_kept(workflow: dict[str, Any]):
+    steps = workflow["app"]["steps"]
+    paths = [step.get("with", {}).get("path", step.get("run", "")).split("\n")[0] for step in steps]
+    order = ["make app", "dist/rdchat-*.dmg", "bash scripts/smoke-app.sh dist/rdchat-*.dmg ${{ matrix.macos }}", "logs"]
+    assert [path for path in paths if path in order] == order
+    assert "logs/" in (ROOT / ".gitignore").read_text().split()
 
 
 def test_the_app_is_started_where_nothing_of_the_project_is_installed(workflow: dict[str, Any]):
@@ -110,6 +135,16 @@ def test_the_app_is_started_where_nothing_of_the_project_is_installed(workflow: 
     assert run == "bash scripts/smoke-app.sh rdchat-*.dmg ${{ matrix.macos }}"
     assert job["strategy"]["matrix"]["exclude"] == [{"system": "macos-15", "macos": "26.2"}]
     assert {"with": {"sparse-checkout": "scripts"}}.items() <= job["steps"][0].items()
+
+
+def test_names_of_what_the_workflow_keeps_are_its_own(workflow: dict[str, Any]):
+    """A second artifact of a name is refused, so that each names what its job is repeated over."""
+    for job in workflow.values():
+        for step in job["steps"]:
+            if "upload-artifact" in step.get("uses", ""):
+                assert all(
+                    f"matrix.{key}" in step["with"]["name"] for key in job["strategy"]["matrix"].keys() - {"exclude"}
+                )
 
 
 def test_the_workflows_scripts_exist(workflow: dict[str, Any]):
