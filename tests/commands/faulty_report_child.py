@@ -21,11 +21,11 @@ FAULT, HOT, OUT = sys.argv[1], *map(Path, sys.argv[2:])
 
 
 def refuse() -> None:
-    raise ModelError("/Users/mary/model is damaged.", "Fetch it again.")
+    raise ModelError("/mary/model is damaged.", "Fetch it again.")
 
 
 def fail() -> None:
-    raise DeviceError("The device failed: cannot read /Users/mary/model")
+    raise DeviceError("The device failed: cannot read /mary/model")
 
 
 def file_text() -> str:
