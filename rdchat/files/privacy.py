@@ -19,7 +19,7 @@ _OTHERS = 0o077
 _OUR_NAMES = (
     ".", "chats", "conversations", "costs", "digests", "drafters", "facts", "instance.lock", "kernels",
     "library.json", "logs", "models", "part-", "phrases", "preparation.lock", "replies", "restore", "server-key",
-    "settings", "training", "tried", "unfinished", "unsaved-replies-",
+    "server-certificate", "settings", "towers", "training", "tried", "unfinished", "unsaved-replies-",
 )  # fmt: skip
 # The value of `_before` until `write_privately` was called.
 _NO_CHANGE = -1
@@ -75,6 +75,19 @@ def close_to_others(folder: Path, *, default: bool) -> None:
             return
         if status.st_mode & _OTHERS:
             top.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+
+
+def own_entries(folder: Path, *, default: bool) -> list[Path]:
+    """Return what rdchat put into a folder of its own; nothing if the folder is missing.
+
+    Args:
+        folder: The folder.
+        default: Whether it is the default folder, all of which is rdchat's. In one that the person chose, files of
+            other programs may be beside rdchat's; hidden ones are never rdchat's.
+    """
+    with suppress(OSError):
+        return sorted(each for each in folder.iterdir() if default or each.name.startswith(_OUR_NAMES[1:]))
+    return []
 
 
 def _has_only_ours(top: Path) -> bool:
