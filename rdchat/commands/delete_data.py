@@ -13,10 +13,8 @@ from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.commands.terminal import agreed, table
 from rdchat.files import FileLock, make_folder, own_entries
-from rdchat.hub import cached_repositories, find_endpoint
-from rdchat.hub.cache_layout import hub_cache
+from rdchat.hub import DEFAULT_ENDPOINT, Endpoint, cached_repositories, find_endpoint, hub_cache
 from rdchat.hub.downloads.download_record import discard, unfinished_downloads
-from rdchat.hub.endpoint import DEFAULT_ENDPOINT, Endpoint
 from rdchat.hub.verifying_and_deleting import remove_folder
 from rdchat.inference.preparation import LOCK
 from rdchat.keychain import FAILED, HUB_ACCESS, OWN_SERVER, REMOTE_KEY, SERVER_KEY, TOOL_SECRETS, ask_keychain
@@ -34,19 +32,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Delete everything; the exit status is 1 if the person refuses, or the keychain does."""
+    """Delete everything; the exit status is 1 if the person refuses."""
     data = paths.data_dir()
     cache = paths.cache_dir()
     make_folder(data)
     make_folder(cache)
     with FileLock(data / "instance.lock"), FileLock(cache / LOCK, "the preparation", "Try again in a minute."):
         models = [each.folder for each in cached_repositories()]
-        downloads = {each.folder: each for each, _ in unfinished_downloads()}.values()
+        downloads = [repository for repository, _ in unfinished_downloads()]
         # The chats come last: until all else is deleted, the settings beside them name the secrets.
-        own = [*_own(cache, paths.CACHE_VARIABLE), *_own(data, paths.DATA_VARIABLE)]
-        own = [*models, *own] if args.hub_models else own
-        answers = {secret: ask_keychain(secret[0], "get_password", secret[1]) for secret in _possible_secrets()}
-        secrets = [secret for secret, answer in answers.items() if isinstance(answer, str)]
+        own = own_entries(cache, paths.CACHE_VARIABLE) + own_entries(data, paths.DATA_VARIABLE)
+        if args.hub_models:
+            own = models + own
+        answers = {item: ask_keychain(item[0], "get_password", item[1]) for item in _possible_secrets()}
+        secrets = [item for item, answer in answers.items() if isinstance(answer, str)]
 
         rows = [(size_text(_size(path)), str(path)) for path in [*own, *(each.work for each in downloads)]]
         rows += [("keychain", f"{service} ({name})") for service, name in secrets]
@@ -54,12 +53,10 @@ def run(args: argparse.Namespace) -> int:
         if models and not args.hub_models:
             left = size_text(sum(map(_size, models)))
             lines.append(f"Models in {hub_cache()} stay ({left}): --hub-models deletes them too.")
-        if FAILED in answers.values():
-            lines.append("No keychain answers. Items of it that begin with rdchat: stay.")
         if not agreed(args.yes, "\n".join(lines)):
             return 1
 
-        kept = [secret for secret in secrets if ask_keychain(secret[0], "delete_password", secret[1]) is FAILED]
+        deleted = [ask_keychain(service, "delete_password", name) for service, name in secrets]
         for repository in downloads:
             with repository.locked():
                 discard(repository)
@@ -69,20 +66,16 @@ def run(args: argparse.Namespace) -> int:
         # What the person has there stays, and so does a link to another disk.
         with suppress(OSError):
             folder.rmdir()
-    for service, name in kept:
-        print(f"The keychain did not delete {service} ({name}). Delete it there.")
+    if FAILED in [*answers.values(), *deleted]:
+        print("No keychain answers, or it kept an item: look there for names that begin with rdchat.")
     print("Deleted. Now remove rdchat itself.")
-    return int(bool(kept))
-
-
-def _own(folder: Path, variable: str) -> list[Path]:
-    return own_entries(folder, default=not os.environ.get(variable))
+    return 0
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder; links count as themselves."""
+    """Return the bytes of a file, or of a folder with all that is in it; links count as themselves."""
     inner = [] if path.is_symlink() else path.rglob("*")
-    return sum(each.lstat().st_size for each in [path, *inner] if each.is_symlink() or each.is_file())
+    return sum(each.lstat().st_size for each in [path, *inner])
 
 
 def _possible_secrets() -> list[tuple[str, str]]:

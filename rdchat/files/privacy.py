@@ -77,14 +77,15 @@ def close_to_others(folder: Path, *, default: bool) -> None:
             top.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
 
 
-def own_entries(folder: Path, *, default: bool) -> list[Path]:
+def own_entries(folder: Path, variable: str) -> list[Path]:
     """Return what rdchat put into a folder of its own; nothing if the folder is missing.
 
     Args:
         folder: The folder.
-        default: Whether it is the default folder, all of which is rdchat's. In one that the person chose, files of
-            other programs may be beside rdchat's; hidden ones are never rdchat's.
+        variable: Names the folder if the person chose it. Files of other programs may be in it then, beside rdchat's;
+            hidden ones are never rdchat's. All of the default folder is rdchat's.
     """
+    default = not os.environ.get(variable)
     with suppress(OSError):
         return sorted(each for each in folder.iterdir() if default or each.name.startswith(_OUR_NAMES[1:]))
     return []
