@@ -235,7 +235,7 @@ def main(request: StartRequest = JUST_SHOW) -> int:
     if not host.has_display():
         raise RdchatError(
             "There is no display to open a window on.",
-            "Run it on a desktop, or on a virtual display: xvfb-run -a make run",
+            f"Run it on a desktop, or on a virtual display: xvfb-run -a {host.own_command()}",
         )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     qt = application()

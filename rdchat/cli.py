@@ -104,6 +104,10 @@ _COMMANDS: _Commands = {
     "train-drafter": ("train a drafter for a model", "train_drafter"),
     "report": ("measure this machine and its models, in one file to send", "report"),
     "doctor": ("show what rdchat runs on, and what is slow or missing", "doctor --json"),
+    "delete-data": (
+        "delete all that rdchat keeps on this machine, before rdchat itself is removed",
+        "delete_data --yes",
+    ),
 }
 
 

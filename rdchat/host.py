@@ -9,6 +9,8 @@ import logging
 import os
 import platform
 import re
+import shlex
+import shutil
 import socket
 import struct
 import sys
@@ -147,6 +149,18 @@ def in_bundle() -> bool:
     program = Path(sys.executable or "")
     folders = [folder.name for folder in program.parents[:2]]
     return folders == ["MacOS", "Contents"] and not program.name.lower().startswith("python")
+
+
+def own_command() -> str:
+    """Return what a shell calls this rdchat: its name where the PATH has one, else its whole path."""
+    return "rdchat" if shutil.which("rdchat") else shlex.quote(str(Path(sys.executable).with_name("rdchat")))
+
+
+def reinstalling() -> str:
+    """Return how to install this rdchat anew: a command where it runs from a checkout."""
+    if (Path(__file__).parents[1] / "Makefile").exists():
+        return "rm -rf .venv && make setup"
+    return "Install rdchat again, as its README says."
 
 
 def child_command(name: str) -> list[str]:

@@ -8,6 +8,13 @@ from typing import Any
 
 FAILED = object()
 """The answer where there is no keychain, or it refuses."""
+# The kinds of secrets, as people see them in their keychain. `rdchat delete-data` deletes each of them.
+HUB_ACCESS = "rdchat: Hugging Face token"
+REMOTE_KEY = "rdchat: key of a remote server"
+SERVER_KEY = "rdchat: server key"
+OWN_SERVER = "server"
+"""The name of the one secret of the kind `SERVER_KEY`."""
+TOOL_SECRETS = "rdchat: tool server"
 # Backends below this priority store secrets in plain text, or nowhere.
 _MIN_PRIORITY = 1
 _LOG = logging.getLogger(__name__)
@@ -17,7 +24,7 @@ def ask_keychain(service: str, method: str, *arguments: str) -> Any:
     """Call a method of the system's keychain; `FAILED` if it is missing or refuses.
 
     Args:
-        service: Names the kind of secret, for people who look into their keychain.
+        service: One of the kinds above.
         method: `get_password`, `set_password` or `delete_password`.
         arguments: The name of the secret, and what the method takes after it.
     """

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -79,5 +80,19 @@ def test_rdchat_says_so_instead_of_being_aborted(chosen: dict[str, str]) -> None
     assert done.stdout == ""
     assert done.stderr == (
         "rdchat: There is no display to open a window on. "
-        "Run it on a desktop, or on a virtual display: xvfb-run -a make run\n"
+        f"Run it on a desktop, or on a virtual display: xvfb-run -a {host.own_command()}\n"
     )
+
+
+def test_a_command_that_is_printed_can_be_called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After `make run` no shell knows `rdchat`, and after `uv tool install` nothing knows `make setup`."""
+    program = tmp_path / "a folder" / "rdchat"
+    program.parent.mkdir()
+    monkeypatch.setenv("PATH", str(program.parent))
+    monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
+    assert host.own_command() == f"'{program}'"
+    program.touch(0o700)
+    assert host.own_command() == "rdchat"
+    assert host.reinstalling() == "rm -rf .venv && make setup"
+    monkeypatch.setattr(host, "__file__", str(tmp_path / "site-packages" / "rdchat" / "host.py"))
+    assert "make" not in host.reinstalling()

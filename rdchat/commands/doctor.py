@@ -110,21 +110,25 @@ def advise(facts: Facts) -> list[Advice]:
     on_linux_cpu = report["backend"] == "CPU" and not host.MACOS
     # What is wrong, where it is true or not empty; the problem, and the remedy.
     checks = [
-        (facts.engine_problem, f"MLX does not load: {facts.engine_problem}.", "make setup"),
-        (facts.qt_problem, f"Qt does not load: {facts.qt_problem}.", "make setup"),
+        (facts.engine_problem, f"MLX does not load: {facts.engine_problem}.", host.reinstalling()),
+        (facts.qt_problem, f"Qt does not load: {facts.qt_problem}.", host.reinstalling()),
         (
             facts.outdated_macos,
             f"The window needs macOS {required_macos} or later; this Mac has {facts.outdated_macos}.",
             "Update macOS in System Settings > General > Software Update.",
         ),
-        (report["model_path"] is None, "The default model is not installed.", "rdchat models install-default"),
+        (
+            report["model_path"] is None,
+            "The default model is not installed.",
+            f"{host.own_command()} models install-default",
+        ),
         *((True, sentence, f"Delete it from {data / 'drafters'}.") for sentence in facts.drafters_left_out),
         (
             not facts.data_writable,
             f"Chats cannot be stored in {data}.",
             "Give yourself write permission there.",
         ),
-        (not report["display"], "There is no display to show the window on.", "xvfb-run -a make run"),
+        (not report["display"], "There is no display to show the window on.", f"xvfb-run -a {host.own_command()}"),
         (
             # On macOS the system would give back more memory.
             free < _ENOUGH_MEMORY_BYTES and not host.MACOS,
@@ -135,7 +139,7 @@ def advise(facts: Facts) -> list[Advice]:
             facts.faster_mlx,
             f"This MLX is built for macOS {report['mlx_variant']} and leaves the GPU's neural accelerators unused. "
             f"The one for macOS {facts.faster_mlx} reads prompts faster.",
-            f"Use the app for macOS {facts.faster_mlx}." if host.in_bundle() else "rm -rf .venv && make setup",
+            f"Use the app for macOS {facts.faster_mlx}." if host.in_bundle() else host.reinstalling(),
         ),
         (
             on_linux_cpu and report["blas"] == "reference",

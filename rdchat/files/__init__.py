@@ -50,6 +50,7 @@ from rdchat.files.privacy import (
     close_to_others,
     is_ours,
     is_private,
+    own_entries,
     persons_umask,
     private_folder,
     with_persons_umask,

@@ -6,6 +6,7 @@ Each start closes rdchat's folders to others (`close_to_others`).
 
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,13 +15,12 @@ from pathlib import Path
 from rdchat.errors import StorageError
 
 _OTHERS = 0o077
-# Everything that rdchat puts into its folders for data and for caches has such a prefix; names with a dot are the
-# system's (.DS_Store).
-_OUR_NAMES = (
-    ".", "chats", "conversations", "costs", "digests", "drafters", "facts", "instance.lock", "kernels",
-    "library.json", "logs", "models", "part-", "phrases", "preparation.lock", "replies", "restore", "server-key",
-    "settings", "training", "tried", "unfinished", "unsaved-replies-",
-)  # fmt: skip
+# Everything that rdchat puts into its folders for data and for caches has such a name, perhaps with an ending.
+_OUR_NAMES = re.compile(
+    r"(chats|conversations|costs|digests|drafters|facts|instance|kernels|library|logs|models|part|phrases|preparation"
+    r"|replies|restore|server-certificate|server-key|settings|towers|training|tried|unfinished|unsaved-replies|wired)"
+    r"([.-]\S*)?"
+)
 # The value of `_before` until `write_privately` was called.
 _NO_CHANGE = -1
 _LOG = logging.getLogger(__name__)
@@ -77,9 +77,24 @@ def close_to_others(folder: Path, *, default: bool) -> None:
             top.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
 
 
+def own_entries(folder: Path, variable: str) -> list[Path]:
+    """Return what rdchat put into a folder of its own; nothing if the folder is missing.
+
+    Args:
+        folder: The folder.
+        variable: Names the folder if the person chose it. Files of other programs may be in it then, beside rdchat's;
+            hidden ones are never rdchat's. All of the default folder is rdchat's.
+    """
+    default = not os.environ.get(variable)
+    with suppress(OSError):
+        return sorted(each for each in folder.iterdir() if default or _OUR_NAMES.fullmatch(each.name))
+    return []
+
+
 def _has_only_ours(top: Path) -> bool:
     with os.scandir(top) as entries:
-        return all(entry.name.startswith(_OUR_NAMES) for entry in entries)
+        # Names with a dot are the system's, such as .DS_Store.
+        return all(entry.name.startswith(".") or _OUR_NAMES.fullmatch(entry.name) for entry in entries)
 
 
 def is_private(folder: Path) -> bool:

@@ -6,10 +6,12 @@ from rdchat.hub.cache_layout import (
     downloaded_repositories,
     folders_in,
     free_bytes,
+    hub_cache,
     repository_of,
     snapshot_of,
 )
 from rdchat.hub.endpoint import (
+    DEFAULT_ENDPOINT,
     WINDOW_HINTS,
     AccessRefusedError,
     Endpoint,

@@ -20,7 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from rdchat.errors import InvalidSettingError, NetworkError, RdchatError
 from rdchat.files import opened
-from rdchat.keychain import FAILED, ask_keychain
+from rdchat.keychain import FAILED, HUB_ACCESS, ask_keychain
 from rdchat.web_address import is_server_address
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -34,8 +34,6 @@ LONGEST_WAIT_S = 600.0
 _RATE_LIMIT_RESET = re.compile(r"\bt=(\d{1,6})\b")
 
 HOST_VARIABLE = "RDCHAT_HUB_TOKEN_HOST"
-# Names rdchat's tokens in the keychain.
-_SERVICE = "rdchat: Hugging Face token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +196,7 @@ class Tokens:
             InvalidSettingError: If the environment or the hub's file has an invalid token.
         """
         if not endpoint.is_mirror or os.environ.get(HOST_VARIABLE, "").lower() == endpoint.host:
-            if text := (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip():
+            if text := (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_ACCESS") or "").strip():
                 return Token(text, TokenSource.ENVIRONMENT)
             if text := _from_file().strip():
                 return Token(text, TokenSource.HUB_FILE)
@@ -207,7 +205,7 @@ class Tokens:
             known = self._known.get(name)
             if known is None or (again and known.source is TokenSource.KEYCHAIN):
                 self._known.pop(name, None)
-                stored = ask_keychain(_SERVICE, "get_password", name)
+                stored = ask_keychain(HUB_ACCESS, "get_password", name)
                 if isinstance(stored, str):
                     with suppress(InvalidSettingError):
                         self._known[name] = Token(stored, TokenSource.KEYCHAIN)
@@ -217,7 +215,7 @@ class Tokens:
         """Store a token for a hub's host; True if the keychain has it, False if it is kept until the app quits."""
         name = endpoint.token_key
         with self._asking:
-            stored = ask_keychain(_SERVICE, "set_password", name, token.text) is not FAILED
+            stored = ask_keychain(HUB_ACCESS, "set_password", name, token.text) is not FAILED
             self._known[name] = Token(token.text, TokenSource.KEYCHAIN if stored else TokenSource.THIS_RUN)
         return stored
 
@@ -226,7 +224,7 @@ class Tokens:
         name = endpoint.token_key
         with self._asking:
             known = self._known.pop(name, None)
-            deleted = ask_keychain(_SERVICE, "delete_password", name) is not FAILED
+            deleted = ask_keychain(HUB_ACCESS, "delete_password", name) is not FAILED
         return deleted or (known is not None and known.source is TokenSource.THIS_RUN)
 
 

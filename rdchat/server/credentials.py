@@ -18,10 +18,8 @@ from rdchat import paths
 from rdchat.errors import InvalidSettingError, StorageError, file_errors
 from rdchat.files import atomic_file, make_folder, opened
 from rdchat.inference.remote.server_list import fingerprint_of
-from rdchat.keychain import FAILED, ask_keychain
+from rdchat.keychain import FAILED, OWN_SERVER, SERVER_KEY, ask_keychain
 
-_SERVICE = "rdchat: server key"
-_NAME = "server"
 # Random bytes of a new key.
 _KEY_BYTES = 32
 # Longest key that is read from a file.
@@ -60,7 +58,7 @@ def find_key(file: Path | None = None) -> ServerKey:
         StorageError: If it cannot be read or written, or is no file.
     """
     if file is None:
-        stored = ask_keychain(_SERVICE, "get_password", _NAME)
+        stored = ask_keychain(SERVER_KEY, "get_password", OWN_SERVER)
         if isinstance(stored, str) and stored:
             return ServerKey(stored, "the keychain")
         file = paths.server_key_path()
@@ -78,10 +76,10 @@ def replace_key() -> ServerKey:
         StorageError: If it cannot be written.
     """
     key = new_key()
-    if ask_keychain(_SERVICE, "set_password", _NAME, key) is not FAILED:
+    if ask_keychain(SERVER_KEY, "set_password", OWN_SERVER, key) is not FAILED:
         return ServerKey(key, "the keychain")
     # The keychain still has the old key, which the next start would use again.
-    if isinstance(ask_keychain(_SERVICE, "get_password", _NAME), str):
+    if isinstance(ask_keychain(SERVER_KEY, "get_password", OWN_SERVER), str):
         raise StorageError(
             "The keychain did not store a new key for the server.", "The old key stays. Switch the server on again."
         )

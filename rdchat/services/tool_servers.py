@@ -17,14 +17,13 @@ from rdchat.chat.conversation import Conversation
 from rdchat.errors import RdchatError
 from rdchat.files import persons_umask
 from rdchat.inference.api import ToolCall, parsed_json
-from rdchat.keychain import FAILED, ask_keychain
+from rdchat.keychain import FAILED, TOOL_SECRETS, ask_keychain
 from rdchat.services.background_work import BackgroundWork, MainThread
 from rdchat.tools.built_in import BUILT_IN_SERVERS, with_own_name
 from rdchat.tools.definitions import ServerLimits, ToolDefinition, ToolResult, ToolServer
 from rdchat.tools.imported_servers import ImportedServers, read_servers
 from rdchat.work import ChildProcess, Job, Limits
 
-_KEYCHAIN = "rdchat: tool server"
 # The child takes this many requests; each server that runs is one.
 _AT_ONCE = 10_000
 # The child stops a call at its own limit; if it does not, it hangs.
@@ -269,7 +268,7 @@ class ToolServers(QObject):
 
     def _stored(self, name: str) -> dict[str, str]:
         """Return the values of a server's secrets; they are one item of the keychain, as it may ask for each."""
-        text = self._values.get(name) or ask_keychain(_KEYCHAIN, "get_password", name)
+        text = self._values.get(name) or ask_keychain(TOOL_SECRETS, "get_password", name)
         return dict(json.loads(text)) if isinstance(text, str) else {}
 
     def _secrets(self, server: ToolServer) -> dict[str, str]:
@@ -286,8 +285,8 @@ class ToolServers(QObject):
         text = json.dumps({name: value for name, value in values.items() if name in server.secrets})
         self._values.pop(server.name, None)
         if not server.secrets:
-            ask_keychain(_KEYCHAIN, "delete_password", server.name)
-        elif ask_keychain(_KEYCHAIN, "set_password", server.name, text) is FAILED:
+            ask_keychain(TOOL_SECRETS, "delete_password", server.name)
+        elif ask_keychain(TOOL_SECRETS, "set_password", server.name, text) is FAILED:
             self._values[server.name] = text
 
 

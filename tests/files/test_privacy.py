@@ -1,6 +1,7 @@
 """rdchat's folders and files are private, and nothing else is changed."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rdchat import paths
 from rdchat.errors import StorageError
 from rdchat.files import privacy
 from rdchat.files.privacy import (
@@ -165,3 +167,17 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path / "planted", OTHER_USER, OTHER_USER)
     with pytest.raises(StorageError, match="another user"):
         private_folder(tmp_path / "planted")
+
+
+def test_each_name_of_rdchats_is_known() -> None:
+    """Marks of wired memory, towers and the certificate were not, so a chosen folder stayed open to others."""
+    places = [getattr(paths, name)() for name in dir(paths) if name.endswith(("_path", "_dir"))]
+    tops = {paths.data_dir(), paths.cache_dir()}
+    names = {(each.relative_to(top)).parts[0] for each in places for top in tops if top in each.parents}
+    text = "\n".join(path.read_text() for path in Path(paths.__file__).parent.rglob("*.py"))
+    names |= set(re.findall(r'(?:data|cache)_dir\(\) / "([^"]+)"', text))
+    assert names >= {"conversations.db", "settings.json", "towers", "training", "instance.lock"}
+    others = {"conversations.db-wal", "conversations-before-restore-2026.db", "part-0", "preparation.lock", "wired.7"}
+    assert [name for name in names | others if not privacy._OUR_NAMES.fullmatch(name)] == []
+    persons = ["notes.txt", "settings of my camera.txt", "modelship", "chats with Ada", ".ssh", "parts"]
+    assert [name for name in persons if privacy._OUR_NAMES.fullmatch(name)] == []

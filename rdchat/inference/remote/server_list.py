@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
-from rdchat.keychain import FAILED, ask_keychain
+from rdchat.keychain import FAILED, REMOTE_KEY, ask_keychain
 from rdchat.web_address import is_server_address
 
 DEFAULT_PORT = 8817
 """The port of rdchat's own server."""
 EXAMPLE = f"https://studio.local:{DEFAULT_PORT}"
 """An example of an address, for error messages."""
-_SERVICE = "rdchat: key of a remote server"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,22}[A-Za-z0-9])?")
 _KEY = re.compile(r"[\x21-\x7e]{1,500}")
 _FINGERPRINT = re.compile(r"(?:[0-9A-F]{2}:){31}[0-9A-F]{2}")
@@ -127,7 +126,7 @@ def key_of(server: RemoteServer) -> str:
     """
     if given := os.environ.get(server.key_variable) or _KEYS.get(server.address):
         return given
-    stored = ask_keychain(_SERVICE, "get_password", server.address)
+    stored = ask_keychain(REMOTE_KEY, "get_password", server.address)
     # Remembered, because the keychain may ask the person each time.
     _KEYS[server.address] = stored if isinstance(stored, str) else ""
     return _KEYS[server.address]
@@ -150,9 +149,9 @@ def store_key(server: RemoteServer, key: str, *, until_quit: bool = True) -> Non
     # `key_of` reads the keychain anew.
     _KEYS.pop(server.address, None)
     if not key:
-        ask_keychain(_SERVICE, "delete_password", server.address)
+        ask_keychain(REMOTE_KEY, "delete_password", server.address)
         return
-    if ask_keychain(_SERVICE, "set_password", server.address, key) is FAILED:
+    if ask_keychain(REMOTE_KEY, "set_password", server.address, key) is FAILED:
         if not until_quit:
             hint = f"Set {server.key_variable} to the key instead."
             raise StorageError("This computer has no keychain for the key.", hint)

@@ -61,7 +61,7 @@ _MODELS_FOLDER = "A folder of your own: the Models window lists its models, and 
 _BAR = "menu bar" if host.MACOS else "system tray"
 _STAYING = "Replies and the server go on." if host.MACOS else f"Replies and the server go on. It needs the {_BAR}."
 _SHORTCUT = "A shortcut that opens it over other programs. Its keys are those of a US keyboard."
-_DESKTOP = "A shortcut of your desktop can call rdchat --quick."
+_DESKTOP = f"A shortcut of your desktop can call {host.own_command()} --quick."
 _APPEARANCES = {Appearance.SYSTEM: "System", Appearance.LIGHT: "Light", Appearance.DARK: "Dark"}
 _FILES = (
     ("Chats", paths.data_dir, "Your chats and these settings."),
