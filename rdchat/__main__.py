@@ -14,6 +14,9 @@ def main() -> int:
     # usual effect again in other programs.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
+    # Python itself handles Ctrl-C, but not where a bundle's program starts it. It is ignored in the background.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Only this user may read the files that this process and its children make.
     write_privately()
     status = _run_child()

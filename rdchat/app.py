@@ -19,7 +19,7 @@ from PySide6.QtGui import QFileOpenEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__, host, mac_desktop, machine, paths
-from rdchat.chat.settings import SettingsStore, stored_settings
+from rdchat.chat.settings import Settings, SettingsStore, stored_settings
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
@@ -299,11 +299,11 @@ def application() -> Application:
     return qt
 
 
-def make_engine() -> Engine:
-    """Make the engine; called on the engine thread, where MLX is imported."""
+def make_engine(settings: Callable[[], Settings] = stored_settings) -> Engine:
+    """Make the engine; called on the engine thread, where MLX is imported. `settings` returns those of the moment."""
     from rdchat.inference import engines, local_engine  # noqa: F401, PLC0415  not before the window is shown
 
-    return engines.ChosenEngine(lambda: stored_settings().remote_servers, lambda: stored_settings().hosts)
+    return engines.ChosenEngine(lambda: settings().remote_servers, lambda: settings().hosts)
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
@@ -315,7 +315,8 @@ def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
         app = None
         try:
             store = ConversationStore(paths.database_path(), wait=False)
-            app = App(qt, store, settings, make_engine)
+            # What was just changed is not in the file yet.
+            app = App(qt, store, settings, partial(make_engine, lambda: settings.settings))
             store.wait_until_open()
             return app
         except StorageError as error:

@@ -1,6 +1,8 @@
 """Each child process is begun by the app's own entry point, bundled or not."""
 
 import ast
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 import rdchat
 from rdchat import host
 from rdchat.children import run_child
+from rdchat.commands.terminal import INTERRUPTED
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.work.served import packed
 from tests.bundles import write_stub
@@ -137,3 +140,45 @@ def test_nobody_else_starts_a_program_of_pythons() -> None:
             assert "env=os.environ" in source or "env=environment" in source, path  # MLX's TMPDIR is not for children
     programs = {"loading.py", "mac_calls.py", "mac_desktop.py"}
     assert found == {"child_process.py", "default_model.py", "preparation.py", *programs}
+
+
+CTRL_C = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.{before})
+from rdchat import __main__, cli
+def wait(*_arguments):
+    print("begun", flush=True)
+    sys.stdin.read()
+    return 0
+cli._run = wait
+sys.argv = ["rdchat", "doctor"]
+sys.exit(__main__.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "status"),
+    [("SIG_DFL", INTERRUPTED), ("default_int_handler", INTERRUPTED), ("SIG_IGN", 0)],
+    ids=["in a bundle", "in a terminal", "in the background"],
+)
+def test_ctrl_c_ends_a_command_in_good_order(before: str, status: int) -> None:
+    command = [sys.executable, "-c", CTRL_C.format(before=before)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate() == (b"", b"")
+        assert process.returncode == status
+
+
+def test_the_guides_script_calls_the_app_from_a_shell(tmp_path: Path) -> None:
+    guide = (Path(rdchat.__file__).parents[1] / "docs/guide.md").read_text()
+    (block,) = [each for each in re.findall(r"```sh\n(.*?)```", guide, re.DOTALL) if "/usr/local/bin" in each]
+    app = write_stub(tmp_path / "my apps").parents[2]
+    quoted = block.replace("/Applications/rdchat.app", f'"{app}"').replace("/usr/local/bin", str(tmp_path / "bin"))
+    subprocess.run(["/bin/sh", "-ec", quoted.replace("sudo ", "")], stdout=subprocess.DEVNULL, check=True)
+    command = [tmp_path / "bin" / "rdchat", "--version", "--not an option"]
+    done = subprocess.run(command[:2], cwd="/", capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip().endswith(rdchat.__version__)
+    done = subprocess.run([command[0], *command[2:]], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "--not an option" in done.stderr) == (2, True)

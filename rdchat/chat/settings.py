@@ -297,7 +297,7 @@ class SettingsStore:
     """Reads the settings once, and writes all of them at each change.
 
     Attributes:
-        settings: The current settings.
+        settings: The current settings. Whoever assigns others has `save_changes` called.
         notice: A problem of the file, or None.
     """
 
@@ -325,6 +325,8 @@ class SettingsStore:
                 self._unread[name] = [each for each in items if from_plain(Settings(), {name: [each]})[1]]
                 read[name] = [each for each in items if each not in self._unread[name]]
         self.settings, wrong = from_plain(Settings(), {**self._data, **read})
+        # The settings that were written last, perhaps without success.
+        self._saved = self.settings
         problems = list[str]()
         if wrong:
             problems.append(f"These were reset to their defaults: {', '.join(map(_as_text, wrong))}.")
@@ -342,6 +344,18 @@ class SettingsStore:
                 the app quits.
         """
         self.settings = settings
+        self._write(settings)
+
+    def save_changes(self) -> None:
+        """Write the current settings, unless they were written; on one thread at a time. Raises as `save_settings`.
+
+        A failure is not repeated before the next change, which writes everything.
+        """
+        if self.settings is not self._saved:
+            self._write(self.settings)
+
+    def _write(self, settings: Settings) -> None:
+        self._saved = settings
         plain = asdict(settings)
         plain.update((name, [*plain[name], *items]) for name, items in self._unread.items())
         self._data = _merged(self._data, plain)

@@ -85,6 +85,7 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
     Raises:
         InvalidSettingError: If they are too many, or several Macs run the model.
         ImageRefusedError: If one cannot be read.
+        FileRefusedError: If one is in iCloud and cannot be downloaded.
         ModelError: If the model does not see, as far as its files tell.
     """
     if not args.image:
@@ -98,6 +99,9 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
     from rdchat.inference.vision.families import vision_of  # noqa: PLC0415
 
     images = []
+    with closing(FileReader()) as reader:
+        for name in args.image:
+            reader.download(Path(name))
     for path in map(Path, args.image):
         facts = shared_images().check_image(path)
         if facts.note:

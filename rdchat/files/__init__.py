@@ -32,6 +32,7 @@ from rdchat.files.foreign_files import (
     entries_of,
     from_plain,
     is_nested_deeper,
+    is_placeholder,
     json_or_none,
     max_bytes,
     opened,

@@ -13,7 +13,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
@@ -57,6 +57,8 @@ _KINDS = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
 }
+# SF_DATALESS in `st_flags` of macOS.
+_DATALESS = 0x40000000
 # Files in these folders look regular, and some never end.
 _KERNEL = (("proc",), ("sys",))
 REFETCH_HINT = "Download or convert the model again."
@@ -77,6 +79,14 @@ TOKENIZER_FILES = (
 def max_bytes(path: Path) -> int | None:
     """Return the size limit for a file of this name; None for files without one, such as weights."""
     return _MAX_BYTES.get(path.name, _MAX_BYTES_BY_ENDING.get(path.suffix))
+
+
+def is_placeholder(path: Path) -> bool:
+    """Return whether a file's content is in iCloud or a similar service, and not on this disk: reading downloads it."""
+    with suppress(OSError):
+        status = path.stat()
+        return stat.S_ISREG(status.st_mode) and bool(getattr(status, "st_flags", 0) & _DATALESS)
+    return False
 
 
 def check_file(path: Path, hint: str = REFETCH_HINT, max_size: int | None = None) -> int:

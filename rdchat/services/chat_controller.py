@@ -78,7 +78,7 @@ class ChatController(QObject):
         self._store = store
         self._engine = engine
         self.storage = StorageWatch(self)
-        control = SettingsControl(settings, self.storage)
+        control = SettingsControl(settings, self.storage, store)
         self.settings = control
         model = ModelSlot(engine, settings.settings, self)
         self.model_slot = model
@@ -181,7 +181,9 @@ class ChatController(QObject):
                 self.notice_raised.emit(notice)
         settings = self.settings.values
         if settings.last_chat is not None:
-            self.settings.change_values(last_chat=None)  # Opening it may crash the app.
+            # Opening it may crash the app.
+            self.settings.change_values(last_chat=None)
+            self.settings.wait_until_saved()
         self.chats.open_list(settings.last_chat)
         if notice := rescued_notice(self._store.path.parent):
             self.notice_raised.emit(notice)

@@ -11,7 +11,9 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.settings import Settings, SettingsStore
+from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
+from rdchat.services.background_work import MainThread
 
 
 class StorageWatch(QObject):
@@ -67,17 +69,23 @@ class StorageWatch(QObject):
 class SettingsControl(QObject):
     """The current settings, and the only way to change them.
 
+    A change takes effect at once, and is written on the chats' writer thread, as flushing to disk takes time. So it is
+    on disk before the chats are closed or replaced; a kill loses what was changed in the last moment.
+
     Args:
         store: Stores them.
         storage: Reports a failure to save them; they take effect anyway.
+        chats: Has the thread.
     """
 
     changed = Signal(Settings)
 
-    def __init__(self, store: SettingsStore, storage: StorageWatch) -> None:
+    def __init__(self, store: SettingsStore, storage: StorageWatch, chats: ConversationStore) -> None:
         super().__init__(storage)
         self._store = store
         self._storage = storage
+        self._chats = chats
+        self._main = MainThread(self)
 
     @property
     def values(self) -> Settings:
@@ -100,6 +108,15 @@ class SettingsControl(QObject):
 
     def change(self, settings: Settings) -> None:
         """Save other settings and emit `changed`."""
-        with self._storage.reading():
-            self._store.save_settings(settings)
+        self._store.settings = settings
+        self._chats.run_after_commands(self._store.save_changes, self._main.bring(self._report, once=True))
         self.changed.emit(settings)
+
+    def wait_until_saved(self) -> None:
+        """Wait until the changes so far are on disk, or could not be saved."""
+        self._chats.run_after_commands(lambda: None).result()
+
+    def _report(self, outcome: object) -> None:
+        """Report why the settings could not be saved, if they could not."""
+        if isinstance(outcome, StorageError):
+            self._storage.report(outcome)

@@ -208,6 +208,8 @@ class Transfers:
         if self.busy:
             on_end(_busy())
             return
+        # The child reads their file.
+        self._controller.settings.wait_until_saved()
         try:
             self._job = start(*self._main.bring_both(on_progress, on_end))
         except BaseException:

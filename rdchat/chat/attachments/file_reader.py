@@ -28,7 +28,7 @@ from rdchat.chat.attachments.attached_file import (
 )
 from rdchat.chat.attachments.kinds import IMAGE_REFUSAL, decoded, kind_in_zip, kind_of, refused
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files import read_bytes
+from rdchat.files import is_placeholder, read_bytes
 from rdchat.work import ChildError, ChildProcess, Job, Limits, serve
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # The time is for opening a file, and for each page: one with a thousand drawings takes some seconds.
 _LIMITS = Limits(30.0, 1 << 30)
+# For the whole download of a placeholder: the largest file needs 2 Mbit/s.
+_DOWNLOAD = Limits(300.0, 1 << 30)
 _HINT = "The file may be damaged. Save it again in the app that made it, or choose another one."
 MAX_BYTES = 64 << 20
 _MAX_MEMBERS = 10_000
@@ -88,6 +90,7 @@ class FileReader:
         Raises:
             FileRefusedError: If it cannot be read, or needs too much time or memory.
         """
+        self.download(path, waiting)
         name = printable_name(path.name)
         arguments = {"path": os.path.abspath(path)}  # noqa: PTH100  keeps links
         try:
@@ -102,6 +105,22 @@ class FileReader:
             named = error.message.startswith(name)
             message = error.message if named else f"{name} could not be read. {error.message}"
             raise FileRefusedError(message, error.hint if named else _HINT) from error
+
+    def download(self, path: Path, waiting: Callable[[], None] = lambda: None) -> None:
+        """Have macOS download the content of a placeholder, by reading it in the child; other files are left alone.
+
+        One that is too large is not downloaded, as its reader refuses it.
+
+        Raises:
+            FileRefusedError: If it could not be downloaded.
+        """
+        if not is_placeholder(path) or path.stat().st_size > MAX_BYTES:
+            return
+        try:
+            self._child.submit("download", {"path": os.path.abspath(path)}, _DOWNLOAD).result(waiting)  # noqa: PTH100
+        except RdchatError as error:
+            message = f"{printable_name(path.name)} is in iCloud or a similar service, and could not be downloaded."
+            raise FileRefusedError(message, "Choose Download Now for it in Finder, then try again.") from error
 
     def close(self) -> None:
         """End the child. Idempotent; the next file starts another one."""
@@ -385,6 +404,11 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
     return {"kind": kind.value, "texts": [text.encode("utf-8", "replace").decode() for text in texts], "note": note}
 
 
+def download(_job: Job[Any], path: str) -> None:
+    """Read all of a file. Raises ModelError."""
+    read_bytes(Path(path), max_size=MAX_BYTES)
+
+
 def _bytes_of(path: Path, name: str) -> bytes:
     """Return all of a regular file. Pipes and devices are refused without waiting; links are followed."""
     try:
@@ -410,4 +434,4 @@ def _kind_in_zip(data: bytes, name: str) -> FileKind:
 
 def main() -> int:
     """Answer requests until the parent ends."""
-    return serve({"read_file": read_file})
+    return serve({"read_file": read_file, "download": download})

@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
-from rdchat.files import UNREAD, format_of, opened
+from rdchat.files import FORMATS, UNREAD, format_of, is_placeholder, opened
 
 _NAMES = {
     ".md": FileKind.MARKDOWN,
@@ -30,6 +30,7 @@ _NAMES = {
     ".htm": FileKind.HTML,
     ".xhtml": FileKind.HTML,
 }
+_IMAGE_ENDINGS = {ending for each in FORMATS for ending in each.endings}
 # Some programs put a line before the mark of a PDF.
 _PDF_WITHIN = 1024
 IMAGE_REFUSAL = "{name} is an image, not a text.", "Show it to a model with --image."
@@ -116,7 +117,12 @@ def kind_of(data: bytes, name: str) -> FileKind | None:
 
 
 def is_image(path: Path) -> bool:
-    """Return whether a file begins like an image; only decoding it shows whether it is one."""
+    """Return whether a file begins like an image, or has the name of one and would have to be downloaded.
+
+    Only decoding it shows whether it is one.
+    """
+    if is_placeholder(path):
+        return path.suffix.casefold().removeprefix(".") in _IMAGE_ENDINGS
     with suppress(OSError):
         if path.is_file():
             with opened(path) as file:
@@ -223,6 +229,9 @@ def _decoded_as_declared(data: bytes) -> str | None:
 
 def looks_readable(path: Path) -> bool:
     """Return whether a file can probably be read; what follows its first bytes may still be refused."""
+    # Looking at it would download it.
+    if is_placeholder(path):
+        return True
     try:
         if not path.is_file():
             return False

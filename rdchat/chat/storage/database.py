@@ -199,6 +199,12 @@ class Database:
         """
         return self._thread.do(lambda _job: self._transact(command), on_end)
 
+    def run_after_commands(
+        self, work: Callable[[], object], on_end: Callable[[object], object] | None = None
+    ) -> Job[object]:
+        """Run work of others on the writer's thread, after the commands so far; not once the store is closed."""
+        return self._thread.do(lambda _job: work(), on_end)
+
     def run_bulk[T](
         self, steps: Generator[object, None, T], on_end: Callable[[T | RdchatError], object] | None = None
     ) -> Job[T]:

@@ -382,6 +382,7 @@ class PendingFiles(QObject):
         """Read a file from the disk."""
 
         def read(job: Job[Any]) -> _Read:
+            self._reader.download(path, job.check_cancelled)
             if is_image(path):
                 return _read_image(image_bytes(path, file.name), file.name, job.check_cancelled)
             read = self._reader.read_file(path, job.report_progress, job.check_cancelled)

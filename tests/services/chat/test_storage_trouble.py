@@ -88,14 +88,6 @@ def test_what_cannot_be_saved_at_the_end_is_in_the_log_and_the_last_save_is_kept
     assert window.store.message(reply_id).text == "Hello,"
 
 
-def test_settings_that_cannot_be_saved_hold_until_the_end(window: Window, tmp_path: Path) -> None:
-    (tmp_path / "settings.json").unlink(missing_ok=True)
-    (tmp_path / "settings.json").mkdir()
-    window.settings.change_values(text_size=20)
-    assert window.settings.values.text_size == 20
-    assert "settings could not be saved" in window.seen.storage_failures[0].title
-
-
 def test_what_an_earlier_run_could_not_save_is_told_of_at_the_start(unstarted: Window, tmp_path: Path) -> None:
     file = tmp_path / "unsaved-replies-20261121-120000-1.md"
     file.touch()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,7 +22,9 @@ class WrittenReplies:
 
     def __init__(self, engine: EngineClient) -> None:
         self.model = ModelSlot(engine, Settings())
-        self.drafting = DraftControl(self.model, SettingsControl(SettingsStore(Path("no settings")), StorageWatch()))
+        self.drafting = DraftControl(
+            self.model, SettingsControl(SettingsStore(Path("no settings")), StorageWatch(), Mock())
+        )
         self.ledger = TimeLedger(self.drafting)
 
     def progress(self, rounds: int, verify_ms: float) -> None:

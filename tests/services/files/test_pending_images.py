@@ -13,6 +13,7 @@ from rdchat.services.chat.chat_prompt import ChatPrompt, FilledPrompt, ends_with
 from rdchat.services.chat.cut_plan import Budget, cut_position
 from rdchat.services.chat.summary_requests import text_of
 from rdchat.tools.definitions import ToolResult
+from tests.cloud import only_in_cloud
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask as ask_tools, tools  # noqa: F401  a fixture
@@ -53,6 +54,23 @@ def test_an_image_without_words_is_sent_and_stays_for_the_next_question(
     assert seen(engine) == [[CAT], [], []]
     (stored,) = window.chat.path[0].files
     assert (stored.width, stored.height) == (37, 23)
+
+
+def test_an_image_or_text_that_only_icloud_has_is_downloaded_outside_of_the_app_or_refused(
+    window: Window, picture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("Hi")
+    with only_in_cloud(monkeypatch, picture, text):
+        assert [file.name for file in bring(window, picture, text)] == ["cat.png", "a.txt"]
+    files = window.chat.files
+    refusals = collected(files.refused)
+    with only_in_cloud(monkeypatch, picture, text):
+        picture.unlink()
+        text.unlink()
+        files.add_files([str(picture), str(text)])
+        window.wait_until(lambda: len(refusals) == 2)
+    assert [each.partition(" is in iCloud")[0] for each in refusals] == ["cat.png", "a.txt"]
 
 
 def test_damaged_too_large_and_too_many_images_are_refused_in_a_line(

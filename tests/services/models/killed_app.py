@@ -70,7 +70,7 @@ class FollowedApp(app_module.App):
 
 
 def run_window() -> int:
-    app_module.make_engine = ScriptedEngine  # type: ignore[assignment]
+    app_module.make_engine = lambda _settings: ScriptedEngine()  # type: ignore[assignment, misc]
     app_module.installed_drafters = lambda _model: ()
     app_module.App = FollowedApp  # type: ignore[misc]
     return app_module.main()

@@ -103,6 +103,7 @@ def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: SettingsWin
     settings = chat.settings.values
     assert (settings.appearance, settings.text_size) == (Appearance.DARK, 17)
     assert settings.sampling == SamplingParams(temperature=0.3)
+    chat.settings.wait_until_saved()
     assert SettingsStore(tmp_path / "settings.json").settings == settings
 
 
