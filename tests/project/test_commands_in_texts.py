@@ -23,7 +23,7 @@ DESCRIPTIONS = {*ROOT.glob("docs/adr/*.md"), ROOT / "docs" / "architecture.md"}
 SOURCES = sorted(ROOT.glob("rdchat/**/*.py"))
 PROGRAM = ".venv/bin/rdchat"
 # Programs of the system, of uv, and of a shell.
-OTHERS = {"export", "git", "npm", "npx", "pipx", "python3", "sudo", "uv", "xvfb-run"}
+OTHERS = {"export", "git", "npm", "npx", "pipx", "printf", "python3", "sudo", "uv", "xvfb-run"}
 # What stands for a person's own word, and for a value of an f-string, as numbers can be.
 WORD = "7"
 PLACEHOLDERS = {"N": WORD, "TYPE": "float32"}
