@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 from rdchat.chat.projects import Folder, Project
@@ -35,6 +36,8 @@ _ADD_NOTE = """
     RETURNING id
 """
 _PLAIN = Folder(0, "")
+type _Place = tuple[int | None, str]
+type _Contents = tuple[bool, str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,13 @@ class ImportedFolders:
         self._connection = connection
         self._keys = keys
         # By the id of the folder around them, and their name.
-        self._there = defaultdict[tuple[int | None, str], list[Folder]](list)
+        self._there = defaultdict[_Place, list[Folder]](list)
         for folder in folders_listed(rows_of(connection)):
             self._there[folder.parent_id, folder.name].append(folder)
+        # By the folder around them and a name in the file: ids by contents, of the folders with this name alone,
+        # and with the numbers up to the next one.
+        self._same = defaultdict[_Place, dict[_Contents, int]](dict)
+        self._next = defaultdict[_Place, Iterator[int]](partial(count, 1))
         # Ids by the names in the file, the outer one first.
         self._ids: dict[Sequence[str], int] = {}
         # The folders that were made, each with its name in the file.
@@ -113,23 +120,26 @@ class ImportedFolders:
             return self._ids[names]
         parent_id = self._find(names[:-1]) if names[1:] else None
         wanted = text_column(tidy_title(names[-1])) or NEW_FOLDER
-        for number in count(1):
+        same = self._same[parent_id, wanted]
+        contents = _contents(theirs)
+        # A file may have thousands of projects with one name: each name is compared once.
+        while contents not in same:
+            number = next(self._next[parent_id, wanted])
             name = wanted if number == 1 else f"{wanted} {number}"
             there = self._there[parent_id, name]
-            same = [each.id for each in there if _contents(each) == _contents(theirs)]
-            if same or not there:
-                break
-        if not same:
-            same = self._connection.execute(_MAKE, (parent_id, name, time.time())).fetchone()
-            store_project(self._connection, same[0], theirs.project)
-            self._connection.execute(_TAKE_FILES, (same[0], hidden))
-            there.append(replace(theirs, id=same[0], name=name))
-            self._made.append((there[-1], wanted))
+            if not there:
+                (folder_id,) = self._connection.execute(_MAKE, (parent_id, name, time.time())).fetchone()
+                store_project(self._connection, folder_id, theirs.project)
+                self._connection.execute(_TAKE_FILES, (folder_id, hidden))
+                there.append(replace(theirs, id=folder_id, name=name))
+                self._made.append((there[0], wanted))
+            for each in there:
+                same.setdefault(_contents(each), each.id)
         # Of several projects with a name, the first one has the chats.
-        self._ids.setdefault(names, same[0])
-        return int(same[0])
+        self._ids.setdefault(names, same[contents])
+        return same[contents]
 
 
-def _contents(folder: Folder) -> tuple[bool, str, set[str]]:
+def _contents(folder: Folder) -> _Contents:
     """Return what makes a folder of one's own and that of a file the same."""
-    return folder.is_project, folder.project.instructions.strip(), {file.digest for file in folder.files}
+    return folder.is_project, folder.project.instructions.strip(), frozenset(file.digest for file in folder.files)
