@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 
 from rdchat.chat.projects import Folder, Project
@@ -30,10 +30,7 @@ _COUNT = """
     WHERE folder_id = ?1 OR folder_id IN (SELECT id FROM folders WHERE parent_id = ?1)
 """
 _ADD_NOTE = """
-    INSERT INTO notes (folder_id, created_at, source, text, kept)
-    SELECT ?1, ?2, 'an import', ?3, 0
-    WHERE ?3 <> '' AND NOT EXISTS (SELECT 1 FROM notes WHERE folder_id IS ?1 AND text = ?3)
-    RETURNING id
+    INSERT INTO notes (folder_id, text, created_at, source, kept) VALUES (?, ?, ?, 'an import', 0) RETURNING id
 """
 _PLAIN = Folder(0, "")
 type _Place = tuple[int | None, str]
@@ -98,8 +95,10 @@ class ImportedFolders:
             folder_id = self._find(chat.folder, Folder(0, "", project=project, files=files), hidden)
         self._keys[chat.key] = folder_id
         for key, text in chat.notes:
-            values = (self._keys.get(key or chat.key), time.time(), text_column(text.strip()))
-            self.notes += (note_id for (note_id,) in self._connection.execute(_ADD_NOTE, values).fetchall())
+            note = (self._keys.get(key or chat.key), text_column(text.strip()))
+            if note[1] and note not in self._known_notes:
+                self._known_notes.add(note)
+                self.notes += self._connection.execute(_ADD_NOTE, (*note, time.time())).fetchone()
 
     def add_chat(self, conversation_id: int, names: Sequence[str]) -> None:
         """Put a chat into the folder with these names, the outer one first."""
@@ -113,6 +112,11 @@ class ImportedFolders:
             gain = f"“{folder.name}”: {counted(chats, 'imported chat')} with {folder.description or 'nothing shared'}."
             beside = "" if folder.name == wanted else f" Your own “{wanted}” stays as it is."
             yield ImportedFolder(folder.id, gain + beside)
+
+    @cached_property
+    def _known_notes(self) -> set[tuple[int | None, str]]:
+        """The notes that are stored, each behind its folder."""
+        return {*self._connection.execute("SELECT folder_id, text FROM notes")}
 
     def _find(self, names: Sequence[str], theirs: Folder = _PLAIN, hidden: int = 0) -> int:
         """Return the id of a folder of the file: that of its first project, unless another one is given."""

@@ -30,9 +30,14 @@ def _project(number: int) -> dict[str, Any]:
     return {"folder": ["Work"], "project": True, "system_prompt": f"Rhyme {number}.", "messages": []}
 
 
+def _note(number: int) -> dict[str, str]:
+    return {"text": f"I use {number} tabs"}
+
+
 MANY: Mapping[str, Entries] = {
     "chats with an image each": lambda count: [_image(each) for each in range(count)],
     "projects of one name": lambda count: [_project(each) for each in range(count)],
+    "notes of a project": lambda count: [_project(0) | {"notes": [_note(each) for each in range(count)]}],
 }
 
 
@@ -56,7 +61,7 @@ def work(folder: Path, entries: list[dict[str, Any]]) -> int:
 
 @pytest.mark.parametrize("what", MANY)
 def test_the_work_grows_with_the_file_and_not_faster(tmp_path: Path, what: str) -> None:
-    """2,000 chats with an image each held the writer, and with it the window, for 13 s; so did projects of one name."""
+    """2,000 chats with an image each held the writer, and with it the window, for 13 s; so did projects and notes."""
     works = []
     for count in (SMALL, SMALL * LONGER):
         folder = tmp_path / f"{count}"
