@@ -5,6 +5,7 @@ page at a time, when the window shows them.
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -299,9 +300,11 @@ def chats_listing(spans: ChatSpans, folders: Sequence[Folder], now: float) -> Li
     parts: list[Row | ChatSpan] = [SectionRow(PINNED), pinned] if pinned.count else []
     if folders:
         parts.append(SectionRow(FOLDERS))
+        nested = defaultdict[int | None, list[Folder]](list)
         for folder in folders:
-            if folder.parent_id is None:
-                parts += _folder_parts(folder, [each for each in folders if each.parent_id == folder.id], inside)
+            nested[folder.parent_id].append(folder)
+        for folder in nested[None]:
+            parts += _folder_parts(folder, nested[folder.id], inside)
     # All other chats are listed by date: those outside of folders, and those in deleted folders.
     known = {folder.id for folder in folders}
     for title, span in spans.dated([each for each in inside if each not in known], now):

@@ -5,7 +5,7 @@ Settings, else the model's.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
@@ -45,6 +45,7 @@ MAX_STORED_GB = 999
 _LISTS = ("presets", "prompts", "tool_servers", "remote_servers", "hosts")
 
 _NO_PRESET = Preset("", "")
+_NO_FOLDERS: dict[int, Folder] = {}
 
 
 class Appearance(StrEnum):
@@ -450,20 +451,19 @@ class OptionOrder:
         settings: The app's settings.
         defaults: The sampling of the model.
         model: Folder of the model; None without one.
-        folders: The folders of chats; one with something to share is a project.
+        find_folder: Returns a folder of chats by its id, if it is there; one with something to share is a project.
     """
 
     settings: Settings
     defaults: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
     model: Path | None = None
-    folders: Sequence[Folder] = ()
+    find_folder: Callable[[int], Folder | None] = _NO_FOLDERS.get
 
     def project_folder(self, chat: Conversation) -> Folder | None:
         """The folder whose project a chat has: the nearest one around it; None outside of projects."""
-        by_id = {each.id: each for each in self.folders}
-        folder = by_id.get(chat.folder_id or 0)
+        folder = self.find_folder(chat.folder_id or 0)
         while folder is not None and not folder.is_project:
-            folder = by_id.get(folder.parent_id or 0)
+            folder = self.find_folder(folder.parent_id or 0)
         return folder
 
     def project(self, chat: Conversation) -> Project:

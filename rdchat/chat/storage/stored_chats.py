@@ -11,6 +11,7 @@ chat sets 0 at the end; `ConversationStore` sets 1 at the next start where a cra
 
 import base64
 import sqlite3
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import batched
@@ -148,24 +149,19 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
         )
 
 
-def folders_listed(rows: Rows) -> list[Folder]:
-    """Return the folders by name; one whose parent is gone or nested itself is shown at the top."""
-    folders = [folder_from(row) for row in rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE deleted_at IS NULL")]
-    top = {folder.id for folder in folders if folder.parent_id is None}
-    files = _folder_files(rows)
-    parents = {each.id: each.parent_id if each.parent_id in top else None for each in folders}
-    listed = [replace(each, parent_id=parents[each.id], files=files.get(each.id, ())) for each in folders]
-    return sorted(listed, key=lambda folder: (folder.name.casefold(), folder.id))
-
-
-def _folder_files(rows: Rows) -> dict[int, tuple[AttachedFile, ...]]:
-    """Return the files of all folders by the folder's id, without their texts."""
+def folders_listed(rows: Rows, where: str = "deleted_at IS NULL", *parameters: object) -> list[Folder]:
+    """Return the folders for which an SQL condition holds, by name, with their files."""
+    read = rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE {where}", *parameters)
     columns = _FILE_COLUMNS.replace("f.message_id", "f.folder_id")
     join = "LEFT JOIN file_images i ON i.digest = f.digest"
-    files: dict[int, list[AttachedFile]] = {}
-    for row in rows(f"SELECT {columns} FROM folder_files f {join} ORDER BY f.folder_id, f.position"):
-        files.setdefault(row[0], []).append(file_from(row))
-    return {folder_id: tuple(each) for folder_id, each in files.items()}
+    among = f"f.folder_id IN (SELECT id FROM folders WHERE {where})"
+    files = defaultdict[int, list[AttachedFile]](list)
+    for row in rows(
+        f"SELECT {columns} FROM folder_files f {join} WHERE {among} ORDER BY f.folder_id, f.position", *parameters
+    ):
+        files[row[0]].append(file_from(row))
+    listed = [replace(folder_from(row), files=tuple(files[row[0]])) for row in read]
+    return sorted(listed, key=lambda folder: (folder.name.casefold(), folder.id))
 
 
 def store_project(connection: sqlite3.Connection, folder_id: int, project: Project) -> None:

@@ -34,7 +34,11 @@ LISTED_COLUMNS = (
     "id, substr(title, 1, 1000), created_at, updated_at, NULL, NULL, folder_id, pinned_at,"
     " archived_at IS NOT NULL, deleted_at, NULL, NULL, NULL"
 )
-FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at, project"
+# A folder whose parent is gone or nested itself is at the top.
+FOLDER_COLUMNS = (
+    "id, substr(name, 1, 1000), (SELECT p.id FROM folders p WHERE p.id = folders.parent_id AND p.parent_id IS NULL"
+    " AND p.deleted_at IS NULL), expanded, deleted_at, project"
+)
 _ROLES = {each.value: each for each in (Role.USER, Role.TOOL)}
 
 # SQLite's integers are signed, reply seeds are not.

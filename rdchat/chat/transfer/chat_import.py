@@ -7,7 +7,6 @@ each chat, `{"image": ...}` for each of its images, then `{"file": ...}`, the fi
 """
 
 import hashlib
-import json
 import sqlite3
 import sys
 import time
@@ -35,17 +34,15 @@ type Frame = dict[str, Any]
 _DIGESTS = """coalesce((SELECT group_concat(substr(digest, -64), ' ') FROM
     (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY position)), '')"""
 
-# The images of a hidden chat that did not come get digests of their own: those that the file names may be of one's own.
+_IMAGES = "SELECT id, digest FROM message_files WHERE conversation_id = ? AND kind = 'image'"
+# An image of a hidden chat that did not come gets a digest of its own: that which the file names may be of one's own.
 _LOSE = (
-    "INSERT INTO file_texts (digest, text) SELECT DISTINCT 'lost ' || digest, '' FROM message_files"
-    " WHERE conversation_id = :chat AND kind = 'image' AND digest NOT IN (SELECT value FROM json_each(:came))"
-    " ON CONFLICT DO NOTHING",
-    "UPDATE message_files SET digest = 'lost ' || digest"
-    " WHERE conversation_id = :chat AND kind = 'image' AND digest NOT IN (SELECT value FROM json_each(:came))",
+    "INSERT INTO file_texts (digest, text) VALUES ('lost ' || ?2, '') ON CONFLICT DO NOTHING",
+    "UPDATE message_files SET digest = 'lost ' || ?2 WHERE id = ?1",
     """DELETE FROM file_texts
-        WHERE digest IN (SELECT substr(digest, 6) FROM message_files WHERE conversation_id = :chat AND kind = 'image')
-            AND NOT EXISTS (SELECT 1 FROM message_files f WHERE f.digest = file_texts.digest)
-            AND NOT EXISTS (SELECT 1 FROM folder_files f WHERE f.digest = file_texts.digest)""",
+        WHERE digest = ?2
+            AND NOT EXISTS (SELECT 1 FROM message_files f WHERE f.digest = ?2)
+            AND NOT EXISTS (SELECT 1 FROM folder_files f WHERE f.digest = ?2)""",
 )
 
 
@@ -228,7 +225,7 @@ class ImportWriter:
         # The folders of projects of this import, by the keys that their files have for them.
         self._keys: dict[str, int | None] = {}
         # Digests of the images that have come with this import.
-        self._images: list[str] = []
+        self._images: set[str] = set()
         # Reports of the files that were read before.
         self._reports: list[FileReport] = []
         # The error that ended the import.
@@ -244,7 +241,7 @@ class ImportWriter:
                 self._database.run_bulk(self._adding(rdchat_json.read(frame["chat"]))).result()
             elif "image" in frame:
                 file, text = rdchat_json.read_image(frame)
-                self._images.append(file.digest)
+                self._images.add(file.digest)
                 self._database.submit(lambda connection: add_image(connection, file, text)).result()
             else:
                 self._end_file(from_plain(FileReport(""), frame["file"])[0])
@@ -268,6 +265,7 @@ class ImportWriter:
         if report.problem:
             self._database.run_bulk(self._discarding()).result()
         else:
+            self._database.run_bulk(self._losing()).result()
             self._database.submit(partial(self._reveal, report)).result()
             report.chats = [each for each in self._chats if each not in self._projects]
             # The hidden chats of projects are not needed now.
@@ -298,11 +296,17 @@ class ImportWriter:
         elif chat.folder:
             self._folders[self._chats[-1]] = chat.folder
 
+    def _losing(self) -> Generator[None]:
+        """Give the images that did not come digests of their own, as bulk work."""
+        for chat in self._chats:
+            images = self._database.connection.execute(_IMAGES, (chat,)).fetchall()
+            lost = [each for each in images if each[1] not in self._images]
+            for sql in _LOSE:
+                self._database.connection.executemany(sql, lost)
+            yield
+
     def _reveal(self, report: FileReport, connection: sqlite3.Connection) -> None:
         """Show all chats of the file at once, in folders with the names that the file has, and store its projects."""
-        came = json.dumps(self._images)
-        for sql in _LOSE:
-            connection.executemany(sql, [{"chat": chat, "came": came} for chat in self._chats])
         folders = ImportedFolders(connection, self._keys)
         # The folder around another one comes first, and notes alone last: they may be of any project.
         for hidden, project in sorted(self._projects.items(), key=lambda each: len(each[1].folder) or sys.maxsize):

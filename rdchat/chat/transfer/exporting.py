@@ -22,6 +22,7 @@ from urllib.parse import quote
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.chat.attachments.html_text import fenced
 from rdchat.chat.conversation import MadeWith, Message, MessageStatus
+from rdchat.chat.projects import Folder
 from rdchat.chat.settings import ChatValues, OptionOrder, Settings
 from rdchat.chat.storage import (
     FullChat,
@@ -281,7 +282,8 @@ def export_chats(
     with reading(Path(database)) as connection:
         # The transaction ends when the connection closes.
         connection.execute("BEGIN")
-        order = replace(order, folders=folders_listed(rows_of(connection)))
+        folders = {each.id: each for each in folders_listed(rows_of(connection))}
+        order = replace(order, find_folder=folders.get)
         ids = visible_ids(connection) if chats is None else chats
         shares = shares or chats is None
         full_chats = _read(connection, ids, TaskProgress(job))
@@ -289,7 +291,9 @@ def export_chats(
             with chosen_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
                 usual = order.usual()
                 has_images = connection.execute(_HAS_IMAGES).fetchone() is not None
-                entries = _with_projects(connection, full_chats, order, shares=shares, everything=chats is None)
+                entries = _with_projects(
+                    connection, full_chats, order, folders.values(), shares=shares, everything=chats is None
+                )
                 write_chats(file, entries, usual.system_prompt, usual.sampling, has_images=has_images)
         else:
 
@@ -314,13 +318,19 @@ def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskPr
 
 
 def _with_projects(
-    connection: sqlite3.Connection, chats: Iterable[FullChat], order: OptionOrder, *, shares: bool, everything: bool
+    connection: sqlite3.Connection,
+    chats: Iterable[FullChat],
+    order: OptionOrder,
+    folders: Iterable[Folder],
+    *,
+    shares: bool,
+    everything: bool,
 ) -> Iterator[FullChat]:
     """Yield chats, each project behind its first chat; with everything, also those without a chat.
 
     Unless it `shares`, a project has no notes, and the names of its files alone.
     """
-    unwritten = {folder.id: folder for folder in order.folders if folder.is_project}
+    unwritten = {folder.id: folder for folder in folders if folder.is_project}
     for chat in chats:
         yield chat
         folder = order.project_folder(chat.conversation)

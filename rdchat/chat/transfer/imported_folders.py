@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import count
 
 from rdchat.chat.projects import Folder, Project
@@ -29,12 +30,11 @@ _COUNT = """
     WHERE folder_id = ?1 OR folder_id IN (SELECT id FROM folders WHERE parent_id = ?1)
 """
 _ADD_NOTE = """
-    INSERT INTO notes (folder_id, created_at, source, text, kept)
-    SELECT ?1, ?2, 'an import', ?3, 0
-    WHERE ?3 <> '' AND NOT EXISTS (SELECT 1 FROM notes WHERE folder_id IS ?1 AND text = ?3)
-    RETURNING id
+    INSERT INTO notes (folder_id, text, created_at, source, kept) VALUES (?, ?, ?, 'an import', 0) RETURNING id
 """
 _PLAIN = Folder(0, "")
+type _Place = tuple[int | None, str]
+type _Contents = tuple[bool, str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,13 @@ class ImportedFolders:
         self._connection = connection
         self._keys = keys
         # By the id of the folder around them, and their name.
-        self._there = defaultdict[tuple[int | None, str], list[Folder]](list)
+        self._there = defaultdict[_Place, list[Folder]](list)
         for folder in folders_listed(rows_of(connection)):
             self._there[folder.parent_id, folder.name].append(folder)
+        # By the folder around them and a name in the file: ids by contents, of the folders with this name alone,
+        # and with the numbers up to the next one.
+        self._same = defaultdict[_Place, dict[_Contents, int]](dict)
+        self._next = defaultdict[_Place, Iterator[int]](partial(count, 1))
         # Ids by the names in the file, the outer one first.
         self._ids: dict[Sequence[str], int] = {}
         # The folders that were made, each with its name in the file.
@@ -91,8 +95,10 @@ class ImportedFolders:
             folder_id = self._find(chat.folder, Folder(0, "", project=project, files=files), hidden)
         self._keys[chat.key] = folder_id
         for key, text in chat.notes:
-            values = (self._keys.get(key or chat.key), time.time(), text_column(text.strip()))
-            self.notes += (note_id for (note_id,) in self._connection.execute(_ADD_NOTE, values).fetchall())
+            note = (self._keys.get(key or chat.key), text_column(text.strip()))
+            if note[1] and note not in self._known_notes:
+                self._known_notes.add(note)
+                self.notes += self._connection.execute(_ADD_NOTE, (*note, time.time())).fetchone()
 
     def add_chat(self, conversation_id: int, names: Sequence[str]) -> None:
         """Put a chat into the folder with these names, the outer one first."""
@@ -107,29 +113,37 @@ class ImportedFolders:
             beside = "" if folder.name == wanted else f" Your own “{wanted}” stays as it is."
             yield ImportedFolder(folder.id, gain + beside)
 
+    @cached_property
+    def _known_notes(self) -> set[tuple[int | None, str]]:
+        """The notes that are stored, each behind its folder."""
+        return {*self._connection.execute("SELECT folder_id, text FROM notes")}
+
     def _find(self, names: Sequence[str], theirs: Folder = _PLAIN, hidden: int = 0) -> int:
         """Return the id of a folder of the file: that of its first project, unless another one is given."""
         if theirs is _PLAIN and names in self._ids:
             return self._ids[names]
         parent_id = self._find(names[:-1]) if names[1:] else None
         wanted = text_column(tidy_title(names[-1])) or NEW_FOLDER
-        for number in count(1):
+        same = self._same[parent_id, wanted]
+        contents = _contents(theirs)
+        # A file may have thousands of projects with one name: each name is compared once.
+        while contents not in same:
+            number = next(self._next[parent_id, wanted])
             name = wanted if number == 1 else f"{wanted} {number}"
             there = self._there[parent_id, name]
-            same = [each.id for each in there if _contents(each) == _contents(theirs)]
-            if same or not there:
-                break
-        if not same:
-            same = self._connection.execute(_MAKE, (parent_id, name, time.time())).fetchone()
-            store_project(self._connection, same[0], theirs.project)
-            self._connection.execute(_TAKE_FILES, (same[0], hidden))
-            there.append(replace(theirs, id=same[0], name=name))
-            self._made.append((there[-1], wanted))
+            if not there:
+                (folder_id,) = self._connection.execute(_MAKE, (parent_id, name, time.time())).fetchone()
+                store_project(self._connection, folder_id, theirs.project)
+                self._connection.execute(_TAKE_FILES, (folder_id, hidden))
+                there.append(replace(theirs, id=folder_id, name=name))
+                self._made.append((there[0], wanted))
+            for each in there:
+                same.setdefault(_contents(each), each.id)
         # Of several projects with a name, the first one has the chats.
-        self._ids.setdefault(names, same[0])
-        return int(same[0])
+        self._ids.setdefault(names, same[contents])
+        return same[contents]
 
 
-def _contents(folder: Folder) -> tuple[bool, str, set[str]]:
+def _contents(folder: Folder) -> _Contents:
     """Return what makes a folder of one's own and that of a file the same."""
-    return folder.is_project, folder.project.instructions.strip(), {file.digest for file in folder.files}
+    return folder.is_project, folder.project.instructions.strip(), frozenset(file.digest for file in folder.files)

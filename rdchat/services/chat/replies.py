@@ -23,6 +23,7 @@ from rdchat.chat.conversation import (
     is_temporary,
 )
 from rdchat.chat.notes import Note, notes_text
+from rdchat.chat.projects import Folder
 from rdchat.chat.settings import OptionOrder
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import (
@@ -215,8 +216,11 @@ class Replies(QObject):
     def order(self) -> OptionOrder:
         """The options that chats use with the loaded model."""
         info = self.model.info
-        folders = self._storage.read_or_default(self._store.organiser.folders, ())
-        return OptionOrder(self.drafting.control.values, self.model.sampling, info.path if info else None, folders)
+
+        def find_folder(folder_id: int) -> Folder | None:
+            return self._storage.read_or_default(lambda: self._store.organiser.find_folder(folder_id), None)
+
+        return OptionOrder(self.drafting.control.values, self.model.sampling, info.path if info else None, find_folder)
 
     def load_model(self, chat: Conversation = NEW_CHAT) -> None:
         """Load the model of a chat's project if it is not the chosen one, unless another reply is written.
@@ -418,6 +422,7 @@ class Replies(QObject):
         count = self.counter(conversation)
         # A system prompt of the chat's own is nothing to keep with the project.
         shares = prompt.system_prompt == order.usual(conversation).system_prompt
+        folder = order.project_folder(conversation)
 
         def read(check: Callable[[], None]) -> GenerationRequest:
             # A count that was stopped ends in its own time: the next one waits less for it than for another process.
@@ -433,7 +438,7 @@ class Replies(QObject):
                 continue_last=continues,
                 shape=values.answer_shape,
                 earlier=earlier,
-                keep=self.caches.folder(conversation, order.project_folder(conversation), complete.notes),
+                keep=self.caches.folder(conversation, folder, complete.notes),
                 shared=complete.beginning if shares else (),
                 **options,
             )

@@ -105,6 +105,7 @@ class NoteList(QWidget):
         self._theme = theme
         self._notes = controller.notes
         self._replies = controller.replies
+        self._order = controller.chats.order
         self._folder = folder
         self._matcher = WordMatcher("")
         self.listed: list[Note] = []
@@ -152,9 +153,8 @@ class NoteList(QWidget):
         """What a new note can be for; nothing without projects, unless notes are for all chats too."""
         if self._folder:
             return [(self._folder.name, self._folder.id)]
-        order = self._replies.order
-        everywhere = [("All chats", None)] if order.settings.notes_everywhere else []
-        return everywhere + [(visible_text(each.name), each.id) for each in order.folders if each.is_project]
+        everywhere = [("All chats", None)] if self._replies.order.settings.notes_everywhere else []
+        return everywhere + [(visible_text(each.name), each.id) for each in self._order.folders if each.is_project]
 
     def _offer_to_keep(self, number: int) -> None:
         self.keep.setEnabled(0 <= number < len(self.listed) and not self.listed[number].kept)

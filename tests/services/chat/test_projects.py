@@ -1,12 +1,14 @@
 """A folder's project: what its chats share."""
 
 import re
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -14,7 +16,8 @@ from hypothesis import given, settings, strategies as st
 from rdchat.chat.attachments.attached_file import block_of, image_file
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.presets import Preset
-from rdchat.chat.projects import Project
+from rdchat.chat.projects import Folder, Project
+from rdchat.chat.storage import stored_chats
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.summaries import ContextCut
 from rdchat.errors import ModelError
@@ -43,6 +46,33 @@ def test_a_moved_chat_takes_the_project_on_with_its_next_question_and_says_so(
     window.chats.undo()
     window.ask("Three")
     assert engine.last_request.messages[0].role is Role.USER
+
+
+def test_only_the_list_reads_the_projects_of_others(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has megabytes of instructions after an import; a question read all of them twenty times."""
+    own = window.make_project(RHYME)
+    other = window.make_project(RHYME, name="Other")
+    reads = list[int]()
+    lists = list[None]()
+    here = threading.get_ident()
+    read_folder = stored_chats.folder_from
+
+    def read(row: tuple[Any, ...]) -> Folder:
+        if threading.get_ident() == here:
+            reads.append(row[0])
+        return read_folder(row)
+
+    monkeypatch.setattr(stored_chats, "folder_from", read)
+    order = window.chats.order
+    list_folders = order.read_folders
+    monkeypatch.setattr(order, "read_folders", lambda: (lists.append(None), list_folders()))
+    window.chat.start_new(own.id)
+    window.ask("One")
+    window.chat.open_chat(window.stored_chat.id)
+    window.ask("Two")
+    assert lists
+    assert own.id in reads
+    assert reads.count(other.id) <= len(lists)
 
 
 def test_a_plain_folder_says_nothing(window: Window) -> None:
