@@ -35,8 +35,9 @@ _WORST = (
     "messages.tool_calls[] of 6",
 )
 _SHARES = 8
-# The limits of a step, and of refreshing the list. A chat like the one here has 3,000 characters and 200 widgets.
-_CHARACTERS = 10_000
+# The limits of a step, and of refreshing the list. A chat like the one here has 3,000 characters and 200 widgets, and
+# six labels of 2,000 may have the name of a call.
+_CHARACTERS = 15_000
 _WIDGETS = 500
 _PARSED = 3000
 _READ = 3000
