@@ -90,10 +90,15 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class SavedPrompt:
-    """A text for the message field; `PLACEHOLDER` matches what is asked for in it."""
+    """A text for the message field; `PLACEHOLDER` matches what is asked for in it.
+
+    Attributes:
+        imported: Whether it is from a file, so its words may be a stranger's.
+    """
 
     name: str
     text: str
+    imported: bool = False
 
 
 STARTER_PROMPTS = tuple(
@@ -179,7 +184,7 @@ def _own(data: Mapping[str, Any]) -> ReadPresets:
         return _portable(replace(preset, name=_one_line(str(entry["name"]))))
 
     def read_prompt(entry: Any) -> SavedPrompt:
-        prompt = plain(SavedPrompt, entry)
+        prompt = plain(SavedPrompt, {**entry, "imported": True})
         return replace(prompt, name=_one_line(prompt.name))
 
     presets = _read_each(data.get("presets"), "preset", read_preset, wrong)

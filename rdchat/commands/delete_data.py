@@ -46,9 +46,10 @@ def run(args: argparse.Namespace) -> int:
             own = models + own
         answers = {item: ask_keychain(item[0], "get_password", item[1]) for item in _possible_secrets()}
         secrets = [item for item, answer in answers.items() if isinstance(answer, str)]
+        names = {server.origin: server.name for server in stored_settings().tool_servers}
 
         rows = [(size_text(_size(path)), str(path)) for path in [*own, *(each.work for each in downloads)]]
-        rows += [("keychain", f"{service} ({name})") for service, name in secrets]
+        rows += [("keychain", f"{service} ({names.get(name, name)})") for service, name in secrets]
         lines = ["This deletes for good, with all chats:", *table(rows)]
         if models and not args.hub_models:
             left = size_text(sum(map(_size, models)))
@@ -88,5 +89,5 @@ def _possible_secrets() -> list[tuple[str, str]]:
         (SERVER_KEY, OWN_SERVER),
         *((HUB_ACCESS, name) for name in {Endpoint(DEFAULT_ENDPOINT).token_key, find_endpoint().token_key}),
         *((REMOTE_KEY, server.address) for server in settings.remote_servers),
-        *((TOOL_SECRETS, server.name) for server in settings.tool_servers),
+        *((TOOL_SECRETS, server.origin) for server in settings.tool_servers),
     ]

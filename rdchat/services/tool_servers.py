@@ -93,7 +93,7 @@ class ToolServers(QObject):
         self._states: dict[str, ServerState] = {}
         # One for each server that starts or runs: cancelling it stops the server.
         self._runs: dict[str, Job[Any]] = {}
-        # Secrets without a keychain, until the app quits: by server, the JSON that the keychain would have.
+        # Secrets without a keychain, until the app quits: by origin, the JSON that the keychain would have.
         self._values: dict[str, str] = {}
         self._child = ChildProcess("tools", at_once=_AT_ONCE, umask=persons_umask())
         self._work = BackgroundWork("tool servers", self)
@@ -126,8 +126,8 @@ class ToolServers(QObject):
                 still names them.
         """
         self._stop(server.name)
-        self._work.do(partial(self._store, server, secrets or {}))
         before = self._servers.get(server.name)
+        self._work.do(partial(self._store, before or server, server, secrets or {}))
         self._servers[server.name] = server
         if secrets or before is None or before.origin != server.origin:
             self.replaced.emit(server.name)
@@ -266,28 +266,31 @@ class ToolServers(QObject):
 
     # On the thread
 
-    def _stored(self, name: str) -> dict[str, str]:
-        """Return the values of a server's secrets; they are one item of the keychain, as it may ask for each."""
-        text = self._values.get(name) or ask_keychain(TOOL_SECRETS, "get_password", name)
+    def _stored(self, origin: str) -> dict[str, str]:
+        """Return the values of a server's secrets; they are one item of the keychain, as it may ask for each.
+
+        The item has the server's origin, not its name: a backup may have another server of that name.
+        """
+        text = self._values.get(origin) or ask_keychain(TOOL_SECRETS, "get_password", origin)
         return dict(json.loads(text)) if isinstance(text, str) else {}
 
     def _secrets(self, server: ToolServer) -> dict[str, str]:
         """Return the values of a server's secrets; raise RdchatError if one is missing."""
-        values = self._stored(server.name) if server.secrets else {}
+        values = self._stored(server.origin) if server.secrets else {}
         if missing := [name for name in server.secrets if name not in values]:
             text = f"The keychain has no {', '.join(missing)} for the server {server.name}."
             raise RdchatError(text, "Enter it again in Settings > Tools.")
         return {name: values[name] for name in server.secrets}
 
-    def _store(self, server: ToolServer, secrets: Mapping[str, str]) -> None:
-        """Store secrets beside those that are stored; delete what the server does not have."""
-        values = {**self._stored(server.name), **secrets}
+    def _store(self, before: ToolServer, server: ToolServer, secrets: Mapping[str, str]) -> None:
+        """Store secrets beside those of the server as it was before; delete what it does not have."""
+        values = {**self._stored(before.origin), **secrets}
         text = json.dumps({name: value for name, value in values.items() if name in server.secrets})
-        self._values.pop(server.name, None)
-        if not server.secrets:
-            ask_keychain(TOOL_SECRETS, "delete_password", server.name)
-        elif ask_keychain(TOOL_SECRETS, "set_password", server.name, text) is FAILED:
-            self._values[server.name] = text
+        self._values.pop(before.origin, None)
+        if before.origin != server.origin or not server.secrets:
+            ask_keychain(TOOL_SECRETS, "delete_password", before.origin)
+        if server.secrets and ask_keychain(TOOL_SECRETS, "set_password", server.origin, text) is FAILED:
+            self._values[server.origin] = text
 
 
 def _result(fields: dict[str, Any]) -> ToolResult:

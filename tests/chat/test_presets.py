@@ -50,7 +50,7 @@ def test_presets_and_prompts_come_back_from_settings_and_from_an_export(tmp_path
     (preset,), prompts, not_understood = read_presets(written(tmp_path, presets_text((FULL,), (prompt,))))
     assert preset.id != FULL.id
     assert replace(preset, id=FULL.id, models=FULL.models) == FULL
-    assert (prompts, not_understood) == ([prompt], [])
+    assert (prompts, not_understood) == ([replace(prompt, imported=True)], []), "an export of one's own looks the same"
 
 
 def test_a_preset_of_lm_studio_is_read_and_what_is_not_understood_is_named(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_an_odd_entry_takes_no_other_away_and_is_named(tmp_path: Path, odd: Any,
         data[key].insert(place, odd)
     presets, prompts, not_understood = read_presets(written(tmp_path, data))
     assert [each.name for each in presets if each.name == "Careful"] == ["Careful"]
-    assert [each for each in prompts if each.name == "Good"] == [SavedPrompt("Good", "text")]
+    assert [each for each in prompts if each.name == "Good"] == [SavedPrompt("Good", "text", imported=True)]
     named = (len(presets) == 2 or f"preset {place + 1}" in not_understood, f"prompt {place + 1}" in not_understood)
     assert named == (True, True)
 
@@ -124,7 +124,12 @@ def test_an_exchanged_preset_has_a_name_on_one_line_and_no_path_of_a_computer(tm
     (preset,), prompts, _ = read_presets(written(tmp_path, data))
     assert preset.draft == DraftSettings(Mode.DRAFTER)
     assert preset.name == ("Two lines" + "!" * 999)[:200]
-    assert prompts == [SavedPrompt("a b", "c\nd")]
+    assert prompts == [SavedPrompt("a b", "c\nd", imported=True)]
+    # No field of a file has a say.
+    data["prompts"] = [{"name": "a", "text": "b", "imported": False}]
+    assert read_presets(written(tmp_path, data))[1] == [SavedPrompt("a", "b", imported=True)]
+    old = {"prompts": [{"name": "a", "text": "b"}]}
+    assert SettingsStore(written(tmp_path, old, "settings.json")).settings.prompts == (SavedPrompt("a", "b"),)
 
 
 def test_the_order_is_chat_preset_settings_model() -> None:

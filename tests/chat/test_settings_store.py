@@ -149,7 +149,7 @@ def test_an_entry_that_cannot_be_read_leaves_the_others_and_stays_in_the_file(pa
     assert store.notice.detail == "Some of these cannot be read and stay in the file: presets, prompts, tool_servers."
     store.save_settings(replace(settings, presets=()))
     data = json.loads(path.read_text())
-    assert (data["presets"], data["prompts"]) == ([wrong], [{"name": "Hi", "text": "Hello"}, 3])
+    assert (data["presets"], data["prompts"]) == ([wrong], [{"name": "Hi", "text": "Hello", "imported": False}, 3])
     assert [each["name"] for each in data["tool_servers"]] == ["files", "a b"]
 
 

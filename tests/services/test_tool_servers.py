@@ -111,11 +111,31 @@ def test_secrets_are_in_the_keychain_alone(tools: Fixture, keychain: Keychain) -
     tools.servers.put(switched_on("environment", "spy", "KEY"), {"KEY": "sesame"})
     (definition,) = tools.started("spy")
     assert json.loads(tools.call(definition).text)["KEY"] == "•••", "the program has it"
-    assert keychain.kept == {("rdchat: tool server", "spy"): '{"KEY": "sesame"}'}
+    assert list(keychain.kept.values()) == ['{"KEY": "sesame"}']
     assert "sesame" not in repr(tools.saved) + repr(tools.servers.server_state("spy"))
     tools.servers.remove_server("spy")
     tools.wait_for(lambda: keychain.kept == {})
     assert tools.saved[-1] == ()
+
+
+@pytest.mark.parametrize("backend", [Keychain, PlainText])
+@pytest.mark.parametrize("edited", [False, True])
+def test_another_server_of_the_same_name_gets_no_key(tools: Fixture, backend: type[Keychain], edited: bool) -> None:
+    """One in a restored backup got it, once it was confirmed; Undo brings one's own server back, with its key."""
+    keyring.set_keyring(backend())
+    mine = switched_on("environment", "spy", "KEY")
+    theirs = replace(mine, environment={"SEND_TO": "them"})
+    tools.servers.put(replace(mine, environment={"SITE": "a"}), {"KEY": "sesame"})
+    tools.servers.put(mine)
+    tools.servers.replace_servers([theirs])
+    if edited:
+        tools.servers.put(replace(theirs, enabled=False))
+        tools.servers.put(theirs)
+    assert not tools.started("spy")
+    assert tools.servers.server_state("spy").problem.startswith("The keychain has no KEY for the server spy.")
+    tools.servers.replace_servers([mine])
+    (definition,) = tools.started("spy")
+    assert json.loads(tools.call(definition).text)["KEY"] == "•••", "its own key, also after its edit"
 
 
 def test_a_secret_that_is_missing_is_named(tools: Fixture) -> None:
@@ -143,7 +163,7 @@ def test_imported_servers_wait_for_the_person(tools: Fixture, keychain: Keychain
     expected = ToolServer("time", ("uvx",), environment={"SITE": env["SITE"]}, secrets=("KEY", "DB"), keys_chosen=True)
     assert tools.servers.servers[-1] == expected
     kept = {name: env[name] for name in ("KEY", "DB")}
-    tools.wait_for(lambda: keychain.kept == {("rdchat: tool server", "time"): json.dumps(kept)})
+    tools.wait_for(lambda: list(keychain.kept.values()) == [json.dumps(kept)])
     tools.started("time")
     assert tools.servers.server_state("time").status == "stopped"
 

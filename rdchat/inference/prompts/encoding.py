@@ -15,11 +15,11 @@ them there. A turn is a message as chat templates take it; its part is a text or
 
 import json
 import re
+from bisect import bisect
 from collections import UserDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
-from os.path import commonprefix
+from itertools import islice
 from typing import Any, NamedTuple
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError, reason_of
@@ -32,8 +32,8 @@ _PRIVATE_USE = range(0xF0000, 0xFFFFD)
 _REASONS = {RecursionError: "it calls itself for ever", MemoryError: "it takes too much memory"}
 # Such as <think> or [INST], but no word, digit or space.
 _LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)
-# Deeper than any vocabulary needs; `re` reads no deep patterns.
-_DEEPEST = 20
+# Characters of a text by which most that are no control token are passed over.
+_LOOKED_AT = 4
 # Longer texts are first counted in slices: a tokenizer takes about 1 kB a byte.
 _SLICE_CHARACTERS = 2**18
 # Limits of a rendered text: as a multiple of the messages' length, or this length.
@@ -138,25 +138,57 @@ class Marks(NamedTuple):
 
 
 class ControlTokens:
-    """The control tokens of one tokenizer, by their text."""
+    """The control tokens of one tokenizer, by their text.
+
+    They are looked up, since a pattern of thousands that begin alike tries each of them, while no other thread runs.
+    """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        # The second pattern matches nothing.
-        self._pattern = re.compile(_any_of({*texts}) or "(?!)")
+        # In order, so that a text comes behind those that it begins with.
+        self._sorted = sorted({"", *texts})
+        # By text: the longest other that it begins with.
+        self._shorter: dict[str, str] = {}
+        begun = ""
+        for text in self._sorted[1:]:
+            while not text.startswith(begun):
+                begun = self._shorter[begun]
+            self._shorter[text] = begun
+            begun = text
+        self._longest = max(map(len, self._sorted))
+        # Where a token may begin, by its first characters, each for itself. The second pattern matches nothing.
+        columns = islice(zip(*self._shorter, strict=False), _LOOKED_AT)
+        first, *others = [f"[{re.escape(''.join({*column}))}]" for column in columns] or ["(?!)"]
+        self._likely = re.compile(f"{first}(?={''.join(others)})")
+
+    def _found(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where each token in a text begins and ends; of those that begin at one place, the longest."""
+        end = 0
+        for match in self._likely.finditer(text):
+            start = match.start()
+            if start < end:
+                continue
+            rest = text[start : start + self._longest]
+            token = self._sorted[bisect(self._sorted, rest) - 1]
+            while not rest.startswith(token):
+                token = self._shorter[token]
+            if token:
+                end = start + len(token)
+                yield start, end
 
     def mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
         """Mark every control token, except those at the offsets `own`, which the model wrote as tokens."""
         own_offsets = frozenset(own)
-
-        def marked(match: re.Match[str]) -> str:
-            token = match.group()
-            return token if match.start() in own_offsets else f"{marks.before}{token}{marks.after}"
-
-        return self._pattern.sub(marked, text)
+        pieces = list[str]()
+        done = 0
+        for start, end in self._found(text):
+            if start not in own_offsets:
+                pieces += text[done:start], marks.before, text[start:end], marks.after
+                done = end
+        return "".join([*pieces, text[done:]])
 
     def count(self, text: str) -> int:
         """Return the number of control tokens spelled in a text."""
-        return len(self._pattern.findall(text))
+        return sum(1 for _ in self._found(text))
 
     def split(self, text: str, marks: Marks) -> list[tuple[str, bool]]:
         """Split a rendered text into parts, each with True if it was marked as ordinary text.
@@ -166,29 +198,10 @@ class ControlTokens:
         """
         before = re.escape(marks.before)
         after = re.escape(marks.after)
-        # Every second piece is what the group matched: a token, or None at a mark that stands alone.
-        pieces = re.split(f"{before}({self._pattern.pattern}){after}|[{before}{after}]", text)
-        parts = [(piece, index % 2 == 1) for index, piece in enumerate(pieces)]
+        # Every second piece is what the group matched, or None at a mark that stands alone.
+        pieces = re.split(f"{before}([^{before}{after}]+){after}|[{before}{after}]", text)
+        parts = [(piece, index % 2 == 1 and piece in self._shorter) for index, piece in enumerate(pieces)]
         return [parts[0], *(part for part in parts[1:] if part[0])]
-
-
-def _any_of(texts: Collection[str], depth: int = 0) -> str:
-    """Return a pattern that matches the longest of some texts; empty without any.
-
-    Texts that begin alike share their beginning: a vocabulary may have thousands, such as `<unused42>`, and each `<` of
-    a text would be compared with all of them.
-    """
-    # A text comes behind those that begin with it.
-    ordered = sorted(texts, reverse=True)
-    if depth == _DEEPEST:
-        return "|".join(map(re.escape, ordered))
-    branches = []
-    for _, group in groupby(ordered, key=lambda text: text[:1]):
-        alike = [*group]
-        shared = commonprefix(alike)  # noqa: RUF071  they are no paths
-        others = _any_of({text[len(shared) :] for text in alike}, depth + 1) if len(alike) > 1 else ""
-        branches.append(f"{re.escape(shared)}(?:{others})")
-    return "|".join(branches)
 
 
 class PromptTokenizer:

@@ -16,8 +16,9 @@ SCHEME = "rdchat"
 MAX_LINE_BYTES = 64 * 1024
 MAX_CHARACTERS = 16_000
 """So many characters fit into a line in any script."""
-# Control and format characters, separators of lines, and halves of characters. Scripts and emoji need two joiners.
-_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+# Control and format characters, separators of lines, halves of characters, and what is none. Scripts and emoji need two
+# joiners.
+_HIDDEN = {"Cc", "Cf", "Cn", "Cs", "Zl", "Zp"}
 _JOINERS = "\u200c\u200d"
 _EMPTY_LINES = re.compile(r"\n\s*\n")
 

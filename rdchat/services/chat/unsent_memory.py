@@ -5,6 +5,7 @@ state of each, and stores it soon after. For a message field the store has one t
 with what is typed behind them.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from rdchat.errors import StorageError
 
 _WAIT_MS = 500
 """Until typed text is stored, also while the person types on."""
-# Characters of a piece of a text, by which words of others are found in what is sent, and of what is looked at.
+# Letters of a piece of a text, by which words of others are found in what is sent, and of what is looked at.
 _PIECE = 12
 _LONGEST = 100_000
 # Characters of the files that are stored with one message; 30 MB of images have so many.
@@ -220,8 +221,11 @@ class UnsentMemory(QObject):
 
 
 def _pieces(text: str, step: int) -> Iterator[int]:
-    """Yield the hash of a piece of a text from each `step`-th character on, whatever its blanks are."""
-    words = " ".join(text[:_LONGEST].split())
+    """Yield the hash of a piece of a text from each `step`-th letter or digit on; other characters do not count.
+
+    A message field makes line ends, blanks or nothing of some of them.
+    """
+    words = re.sub(r"\W+", "", text[:_LONGEST])
     for start in range(0, max(len(words) - _PIECE + 1, bool(words)), step):
         yield hash(words[start : start + _PIECE])
 

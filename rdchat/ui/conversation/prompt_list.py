@@ -10,7 +10,8 @@ from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor, QTextFormat
 from PySide6.QtWidgets import QListWidget
 
 from rdchat.chat.presets import PLACEHOLDER, SavedPrompt
-from rdchat.ui.style import MEDIUM, PlainField, add_action
+from rdchat.ui.style import MEDIUM, add_action
+from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.wording import utf16_length
 
 _MAX_LINES = 8
@@ -34,7 +35,7 @@ class PromptList(QListWidget):
     saved = Signal(str)
     new_requested = Signal()
 
-    def __init__(self, field: PlainField) -> None:
+    def __init__(self, field: PromptField) -> None:
         super().__init__(field)
         self._field = field
         self._prompts = tuple[SavedPrompt, ...]()
@@ -117,11 +118,15 @@ class PromptList(QListWidget):
             self._field.clear()
             self.new_requested.emit()
             return
+        prompt = self._matches[self.currentRow()]
+        if prompt.imported:
+            # Its words are no more the person's own than those of a paste.
+            self._field.pasted.emit(prompt.text)
         cursor = self._field.textCursor()
         cursor.select(QTextCursor.SelectionType.Document)
         # One step of the field's Undo.
         cursor.beginEditBlock()
-        cursor.insertText(self._matches[self.currentRow()].text)
+        cursor.insertText(prompt.text)
         self.mark_fields()
         cursor.endEditBlock()
         self.hide()

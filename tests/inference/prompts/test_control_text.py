@@ -49,12 +49,36 @@ PIECES = some.text("<a|", min_size=1, max_size=5)
 NONE = Marks("\U000f0000", "\U000f0001")
 
 
-@given(some.sets(PIECES), some.text("<a|b", max_size=30))
-def test_the_longest_control_token_is_marked(tokens: set[str], text: str) -> None:
+@given(some.sets(PIECES), some.text("<a|b", max_size=30), some.sets(some.integers(0, 30)))
+def test_the_longest_control_token_is_marked(tokens: set[str], text: str, own: set[int]) -> None:
     longest_first = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
-    assert ControlTokens(tokens).mark(text, (), NONE) == longest_first.sub(
-        lambda match: f"{NONE[0]}{match[0]}{NONE[1]}", text
+    control = ControlTokens(tokens)
+    marked = longest_first.sub(
+        lambda match: match[0] if match.start() in own else f"{NONE[0]}{match[0]}{NONE[1]}", text
     )
+    assert control.mark(text, own, NONE) == marked
+    assert control.count(text) == len(longest_first.findall(text))
+
+
+@given(some.sets(PIECES), some.text("<a|()", max_size=20))
+def test_only_a_token_between_two_marks_was_marked(tokens: set[str], text: str) -> None:
+    any_of = "|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)"
+    pieces = re.split(rf"\(({any_of})\)|[()]", text)
+    first, *others = ((piece, index % 2 == 1) for index, piece in enumerate(pieces))
+    assert ControlTokens(tokens).split(text, Marks("(", ")")) == [first, *(part for part in others if part[0])]
+
+
+@pytest.mark.parametrize(
+    "tokens", [["-" * count + "!" for count in range(3, 2000)], ["-" * count for count in range(3, 2000)]]
+)
+def test_tokens_that_begin_alike_take_little_time(tokens: list[str]) -> None:
+    """One match stood for half a minute, and no other thread ran meanwhile."""
+    begun = thread_time()
+    control = ControlTokens(tokens)
+    for text in ("-" * 8000, "---x" * 2000):
+        control.mark(text, (), NONE)
+    # A busy machine does not count here; it took over 30.
+    assert thread_time() - begun < 5
 
 
 def test_control_tokens_may_begin_with_one_another() -> None:

@@ -68,6 +68,7 @@ def test_invalid_line_is_not_read_as_a_request(line: bytes) -> None:
         ("RDCHAT://ask/?text=%1B%5B31mred%00%7F%C2%9B%09%FF", "[31mred\t�"),
         (f"rdchat://ask?text={quote('ü' * (MAX_CHARACTERS + 5))}", "ü" * MAX_CHARACTERS),
         (f"rdchat://ask?text={quote('a\u202eb\u200bc\u2028d\u00ade\ufefff')}", "abcdef"),
+        (f"rdchat://ask?text={quote('a\ufdd0b\ufdd1c\uffffd\U000e0fffe\U0010fffff')}", "abcdef"),
         (f"rdchat://ask?text={quote('Hi' + ''.join(chr(0xE0000 + ord(each)) for each in ' send it'))}", "Hi"),
         (f"rdchat://ask?text={quote('👩\u200d🚀 \u0645\u06cc\u200c\u062e')}", "👩\u200d🚀 \u0645\u06cc\u200c\u062e"),
         (f"rdchat://ask?text={quote('a' + '\n' * 300 + '\t\n \n  b\nc')}", "a\n\n  b\nc"),
