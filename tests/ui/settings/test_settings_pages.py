@@ -248,7 +248,7 @@ def test_a_note_is_added_for_a_project_or_for_all_chats(qtbot: QtBot, notes: Not
     assert not notes.notes.add.isEnabled()
     chat.settings.change_values(notes_everywhere=True)
     (folder,) = chat.store.organiser.folders()
-    chat.store.organiser.set_project(folder.id, Project("Be brief."))
+    chat.controller.chats.order.set_project(folder, Project("Be brief."), ())
     notes.show_settings(chat.settings.values)
     for scope in ("All chats", "Work"):
         press_key(notes.notes.add, "Space")
