@@ -118,7 +118,7 @@ def chats_with_caches(rows: Rows) -> list[tuple[int, float | None]]:
     return [(chat_id, _date(created)) for chat_id, created, own in results if _own_options(own).keep_cache]
 
 
-@lru_cache(maxsize=1000)
+@lru_cache(maxsize=300)
 def folder_from(row: tuple[Any, ...]) -> Folder:
     """Read a row of `FOLDER_COLUMNS`; the folders are read often, and their instructions may be long."""
     project = _from_json(Project(), row[5], longest=LONGEST_VALUE)
