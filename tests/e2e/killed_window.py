@@ -359,6 +359,6 @@ def main(folder: Path, seed: int, kind: str) -> None:
             super().open_window()
             self.person = Person(self, folder, kind)
 
-    composition.make_engine = lambda: engine
+    composition.make_engine = lambda _settings: engine
     composition.App = WatchedApp  # type: ignore[misc]
     sys.exit(cli.main([]))

@@ -103,7 +103,7 @@ if state == "deaf engine":
     engine.gate.wait = (lambda wait: lambda is_cancelled=None: wait())(engine.gate.wait)
 if state in ("deaf engine", "hung window"):
     event_loop._LIMIT_S = 1.0
-app.make_engine = lambda: engine
+app.make_engine = lambda _settings: engine
 app.App = Told
 sys.exit(app.main())
 """
@@ -152,7 +152,7 @@ engine = ScriptedEngine()
 engine.replies = [Reply(tokens=("Once upon a time, ", "there was a sea. " * 37))]
 engine.gate.shut()
 engine.gate.allow(3)
-app.make_engine = lambda: engine
+app.make_engine = lambda _settings: engine
 
 class Told(app.App):
     def open_window(self):
@@ -211,7 +211,7 @@ from rdchat.work.job import Job
 from tests.services.fakes import ScriptedEngine
 
 import_export._WAIT_MS = 1
-app.make_engine = ScriptedEngine
+app.make_engine = lambda _settings: ScriptedEngine()
 
 class Told(app.App):
     def open_window(self):
