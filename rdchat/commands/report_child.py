@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from rdchat import host
 from rdchat.commands import doctor
 from rdchat.inference.api import Dtype, Fit, MemoryNeed
 from rdchat.work import Job, error_of, serve
@@ -19,7 +20,7 @@ _PRIVATE = ("blas_library", "models", "advice")
 def main() -> int:
     """Answer the parent's request."""
     # Wired memory may restart a Mac.
-    os.environ["RDCHAT_WIRED"] = "0"
+    os.environ[host.WIRED] = "0"
     return serve({name: partial(_answer, target) for name, target in PARTS.items()}, logs=True)
 
 
