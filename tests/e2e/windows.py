@@ -25,9 +25,11 @@ from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.style import ConsentPause
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 WAIT_MS = 60_000
+_DIRECT = Qt.FindChildOption.FindDirectChildrenOnly
 
 
 @contextmanager
@@ -104,7 +106,18 @@ def press(qtbot: QtBot, text: str) -> None:
         if widget.text() == text and not widget.visibleRegion().isEmpty()
     ]
     assert len(buttons) == 1, f"{len(buttons)} buttons {text!r}"
+    qtbot.waitUntil(lambda: _counts(buttons[0]))
     qtbot.mouseClick(buttons[0], Qt.MouseButton.LeftButton)
+
+
+def _counts(button: QAbstractButton) -> bool:
+    """Whether a press of this button counts: not while its question has just appeared."""
+    part: QWidget | None = button
+    while part is not None:
+        if not all(pause.is_over for pause in part.findChildren(ConsentPause, options=_DIRECT)):
+            return False
+        part = part.parentWidget()
+    return True
 
 
 def pick_model(qtbot: QtBot, app: App, folder: Path) -> None:

@@ -181,6 +181,7 @@ def test_a_restored_backup_starts_nothing_and_nothing_older_is_written_over_it(
 
     def unchanged() -> Settings:
         """The settings, without what a person does here with the restored store."""
+        chat.settings.wait_until_saved()
         read = SettingsStore(tmp_path / "settings.json").settings
         servers = tuple(sorted(read.tool_servers, key=_name))
         return replace(read, last_chat=1, recent_models=(), tool_servers=servers)
@@ -203,6 +204,7 @@ def test_a_restored_backup_starts_nothing_and_nothing_older_is_written_over_it(
     assert banner is not None
     click_on(button(banner, "Undo"))
     chat.qtbot.waitUntil(lambda: servers.usable == (MINE, edited), timeout=WAIT_MS)
+    chat.settings.wait_until_saved()
     undone = json.loads((tmp_path / "settings.json").read_text())
     for name in ("tool_servers", "tool_approvals", "remote_servers", "model", "unconfirmed"):
         assert undone[name] == json.loads(json.dumps(asdict(before)))[name], name
