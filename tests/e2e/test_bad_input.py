@@ -204,6 +204,7 @@ class AtTheDialog(QObject):
             self.told = words()
             self._mend()
             press(self._qtbot, self._button)
+            assert not dialog.isVisible(), f"{self._button} does not close the dialog"
         except BaseException:
             dialog.reject()  # a test that fails here must not hang in the dialog
             raise
