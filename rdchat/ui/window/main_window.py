@@ -161,7 +161,7 @@ class MainWindow(QMainWindow):
         """The speed panel, built when it is first shown."""
         windows = self.windows
         panel = SpeedPanel(self._controller, self._theme)
-        panel.time.ledger.clicked.connect(self.actions_.ledger.trigger)
+        panel.details.ledger.clicked.connect(self.actions_.ledger.trigger)
         panel.training.clicked.connect(windows.show_training)
         for picker in (panel.drafting.drafter, panel.drafting.draft_model):
             picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
