@@ -184,6 +184,12 @@ class MainWindow(QMainWindow):
         self.show_side(self.panel_side)
         self.panel.show_drafting()
 
+    def _show_speed(self, message_id: int) -> None:
+        """Show the figures of a reply in the panel."""
+        self.show_side(self.panel_side)
+        if message := self._controller.chat.path.find_message(message_id):
+            self.panel.show_reply(message)
+
     def _add_prompt(self) -> None:
         self._show_settings("Presets")
         self.settings_window.presets.add_prompt()
@@ -340,6 +346,7 @@ class MainWindow(QMainWindow):
         conversation.notices.choose_model_requested.connect(commands.choose_model)
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
         conversation.transcript.tokens_requested.connect(windows.show_tokens)
+        conversation.transcript.speed_requested.connect(self._show_speed)
         conversation.transcript.compare_requested.connect(windows.compare)
         conversation.tools.settings.clicked.connect(lambda: self._show_settings("Tools"))
         conversation.composer.field.prompts.new_requested.connect(self._add_prompt)

@@ -13,6 +13,7 @@ from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.speed.sections import verdict
 from rdchat.ui.speed.speed_panel import ServerLines
 from rdchat.ui.style import formatting
+from rdchat.ui.transcript.message_actions import speed_line
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
@@ -70,6 +71,7 @@ def test_a_busy_computer_gets_neither_praise_nor_blame(figures: Statistics, trai
     assert not any(word in said for word in ("Fine", "lower", "aster", "Too small"))
     shown = FIGURES["Speed-up"](FigureSource(busy)), FIGURES["Without drafting"](FigureSource(busy))
     assert training or shown == (formatting.NONE, formatting.NONE)
+    assert training or speed_line(busy) == ""
 
 
 @given(st.floats(0.05, 30), st.floats(0.02, 0.33))
