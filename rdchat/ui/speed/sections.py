@@ -110,7 +110,7 @@ def _not_compared(figures: Statistics, now: bool, parameters: int) -> str:
         return "No verdict: the speed of the computer changed"
     if figures.choice is not None and figures.choice.speedup is not None and not figures.rounds:
         is_loss = figures.choice.speedup < 1 and 0 < parameters < _SMALL_MODEL
-        return "Too small to gain: measured" if is_loss else "Fine: nothing was worth drafting"
+        return "Too small to gain: measured" if is_loss else "Nothing was worth drafting"
     return "Not compared yet: rdchat measures while it is idle" if now else "Not compared"
 
 

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -617,6 +618,17 @@ def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel, show: S
     assert shares.rows[Spent.SEEING].isVisible()
 
 
+def test_folded_it_shows_at_most_twelve_figures(panel: SpeedPanel, show: Show) -> None:
+    """There were some forty, in seven sections."""
+    for section in panel.sections:
+        section.fold(True)
+    show(replace(_DRAFTED, ledger=_LEDGER, choice=_EXPECTED, plain_error=0.2, speeds=(20.0, 30.0)))
+    labels = [label.text() for label in panel.findChildren(QLabel) if label.isVisible()]
+    figures = [text for text in labels if re.search(rf"\d|^{formatting.NONE}$", text)]
+    assert "1.04 to 1.6x faster with drafting" in figures
+    assert len([*figures, panel.speed.sparkline]) <= 12
+
+
 def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: MainWindow) -> None:
     """Acceptance once began below the edge, and the time ledger was a button at the very end."""
     chat.start()
@@ -673,7 +685,7 @@ def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> N
     lost = AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here.", 0.8)
     plainly, unmeasured = (replace(_STATISTICS, choice=choice) for choice in (lost, replace(lost, speedup=None)))
     for statistics, stored, now in (
-        (plainly, "Fine: nothing was worth drafting", "Too small to gain: measured"),
+        (plainly, "Nothing was worth drafting", "Too small to gain: measured"),
         (
             replace(unmeasured, others_share=0.0),
             "Written without drafting",

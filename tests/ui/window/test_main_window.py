@@ -305,6 +305,15 @@ def test_a_panel_that_was_closed_in_a_narrow_window_stays_closed(qtbot: QtBot, c
     assert not window.panel.isVisible()
 
 
+def test_the_line_under_a_reply_opens_the_panel_on_it(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("One")
+    chat.say("Two")
+    window.conversation.transcript.speed_requested.emit(chat.path[1].id)
+    assert window.panel.isVisible()
+    assert window.panel.speed.owner.text() == "Earlier reply"
+
+
 def test_a_panel_that_is_first_shown_during_a_reply_follows_it(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.hold_reply("Hello")
