@@ -145,6 +145,7 @@ class Settings(Consents):
         larger_model_declined: Whether the person dismissed the offer of a larger model.
         looked_for_updates: Day of the last look for a new version, as 2026-11-25.
         panel_visible: Whether the speed panel is shown; None until the question after the first reply.
+        panel_unfolded: Names of the panel's unfolded sections.
         sidebar_visible: Whether the list of conversations is shown.
         titles_by_model: Whether the model writes titles of new chats while it is idle.
         earlier_replies: Whether drafts may come from earlier replies.
@@ -189,8 +190,7 @@ class Settings(Consents):
     larger_model_declined: bool = False
     looked_for_updates: str = ""
     panel_visible: bool | None = None
-    # Names of the collapsed sections; at first those with more than the speed.
-    panel_collapsed: tuple[str, ...] = ("Advanced", "Drafts", "Reply", "Memory", "Model")
+    panel_unfolded: tuple[str, ...] = ()
     sidebar_visible: bool = True
     titles_by_model: bool = True
     earlier_replies: bool = True

@@ -182,10 +182,11 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
             texts.append(reply.text)
         assert texts[0] == texts[1]
 
-        drafts = window.panel.drafts
-        drafts.fold(False)
-        assert drafts.rows["Steps with a draft"].value.text() == str(reply.statistics.rounds)
-        assert sum(int(bar.value) for bar in drafts.lengths.bars) == reply.statistics.rounds
+        details = window.panel.details
+        details.fold(False)
+        steps = f"{reply.statistics.rounds} of {reply.statistics.target_calls}"
+        assert details.rows["Steps with a draft"].value.text() == steps
+        assert sum(int(bar.value) for bar in details.lengths.bars) == reply.statistics.rounds
         qtbot.waitUntil(lambda: store.trace(reply.id) is not None, timeout=WAIT_MS)
         check_tokens_and_trees(app, TraceRecorder(store).trace(reply.id), reply)
         rows = {row.name: row for row in controller.time_ledger.rows}

@@ -297,8 +297,7 @@ class DraftControl(QObject):
         self.last_problem = ""
         self._waits = False
         if isinstance(end, ReplyEnd) and end.mode_reason:
-            plainly = "The last reply was written without drafting. " if end.mode is Mode.OFF else ""
-            self.last_problem = plainly + end.mode_reason
+            self.last_problem = end.mode_reason
             self._waits = self.model.info is not None and end.mode_reason == not_prepared(self.model.info.name)
         self.changed.emit()
         self.refresh_options()

@@ -1,9 +1,8 @@
 """The speed panel's section of draft settings: the mode, the drafter, sizes, and why a mode cannot run.
 
-`DraftControls` shows the settings of `DraftControl` and passes each change to it. Two boxes show the mode: the upper
-one offers Auto, Off and the present mode; `Draft with`, in the advanced settings, offers the fastest, which is Auto,
-and each fixed drafter. The fields are "calm": the wheel scrolls the panel under them and changes a value only in a
-field that has the focus. `add_models` also fills the menus of models in the window's header and in the settings.
+`DraftControls` shows the settings of `DraftControl` and passes each change to it. The fields are "calm": the wheel
+scrolls the panel under them and changes a value only in a field that has the focus. `add_models` also fills the menus
+of models in the window's header and in the settings.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +17,6 @@ from PySide6.QtGui import QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
-    QFormLayout,
     QLayout,
     QMenu,
     QPushButton,
@@ -36,6 +34,7 @@ from rdchat.inference.api import (
     ModelCard,
     ModeOption,
     Statistics,
+    draft_size,
 )
 from rdchat.services.engine.draft_control import DraftControl
 from rdchat.ui.speed.sections import Section
@@ -62,7 +61,6 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import counted
 
-_FASTEST = "The fastest"
 # Lines of text that have room below the mode.
 _EXPLANATION_LINES = 3
 _REMOTE = "The other computer decides how it drafts."
@@ -283,18 +281,20 @@ class DraftControls(Section):
     """Shows the loaded model's draft settings and applies each change at once."""
 
     def __init__(self, drafting: DraftControl, theme: Theme) -> None:
-        super().__init__(theme, "Drafting")
+        super().__init__(theme, "Drafting settings")
         self._drafting = drafting
-        # What the automatic mode does or did in a reply, shown in place of its explanation; and, for the tooltip, the
-        # figures behind that.
+        # What the automatic mode does or did in a reply, shown in place of its explanation; for the tooltip, the
+        # figures behind that; and the size of its drafts.
         self._auto_note = ""
         self._auto_figures = ""
+        self._auto_size = ""
         self._build_mode()
         # `width` is a method of Qt's.
         self.width_ = CalmSpinBox(1, MAX_BEAM_ROWS)
         self.length = CalmSpinBox(2, MAX_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MAX_DRAFT_TOKENS)
         self.lookup_branch = CalmCheckBox()
+        self.exact = CalmCheckBox()
         self.drafter = FolderPicker(
             _own_drafter(None),
             "Choose a drafter's folder",
@@ -318,12 +318,13 @@ class DraftControls(Section):
             _Field("Beams", self.width_, "beam_width"),
             _Field("Beam length", self.length, "beam_length"),
             _Field("Draft tokens", self.draft_tokens, "draft_tokens"),
-            _Field("Prompt lookup too", self.lookup_branch, "lookup_branch"),
+            _Field("Lookup too", self.lookup_branch, "lookup_branch"),
         )
-        self.advanced = Section(theme, "Advanced")
-        # Of each setting: the form that it is in, and its field or the layout around that.
-        self._lines: dict[str, tuple[QFormLayout, QWidget | QLayout]] = {}
-        self._build_forms()
+        self._form = form_layout(area := QWidget(), spacing=(TIGHT, TIGHT), align=Qt.AlignmentFlag.AlignLeft)
+        self.insert_row(area)
+        # Of each setting: its field, or the layout around that.
+        self._lines: dict[str, QWidget | QLayout] = {}
+        self._build_form()
         self.applies = self.insert_row(ThemedLabel(theme, "", "muted", -1))
         self._connect()
         self.show_settings()
@@ -332,8 +333,7 @@ class DraftControls(Section):
         self.mode = self.insert_row(CalmComboBox())
         self.mode.setAccessibleName("Draft mode")
         set_tip(self.mode, _MODE_TIP)
-        self.always = CalmComboBox()
-        fill_box(self.always, [(_FASTEST, Mode.AUTO), *((mode.label, mode) for mode in DRAFTERS)])
+        fill_box(self.mode, [(mode.label, mode) for mode in Mode])
         self.explanation = self.insert_row(small_text(self.theme, "", "muted", selectable=True))
         self.explanation.setAlignment(Qt.AlignmentFlag.AlignTop)
         height = self.explanation.fontMetrics().lineSpacing() * _EXPLANATION_LINES
@@ -341,50 +341,37 @@ class DraftControls(Section):
         self.explanation.setMinimumHeight(height)
         self.problem = self.insert_row(small_text(self.theme, "", "warning", selectable=True))
 
-    def _build_forms(self) -> None:
-        """Put the two drafters below the mode, and the other fields into the advanced settings."""
-        forms = {}
-        for section in (self, self.advanced):
-            forms[section] = form_layout(area := QWidget(), spacing=(TIGHT, TIGHT), align=Qt.AlignmentFlag.AlignLeft)
-            section.insert_row(area)
-        add_row(forms[self.advanced], "Draft with", self.always, _MODE_TIP)
-        for field in self._fields:
+    def _build_form(self) -> None:
+        for field in (*self._fields, _Field("Exact times", self.exact, "profile")):
             widget = field.widget
-            picker = isinstance(widget, FolderPicker)
-            form = forms[self if picker else self.advanced]
             # Small fields stand at the right of their line.
-            line = None if picker else row(None, widget)
-            add_row(form, field.name, widget, DRAFT_SETTINGS[field.name].format(rows=MAX_BEAM_ROWS), line)
-            self._lines[field.setting] = form, line or widget
+            line = None if isinstance(widget, FolderPicker) else row(None, widget)
+            add_row(self._form, field.name, widget, DRAFT_SETTINGS[field.name].format(rows=MAX_BEAM_ROWS), line)
+            self._lines[field.setting] = line or widget
             if widget is self.drafter:
-                form.addRow(self.facts)
-        self.insert_row(self.advanced)
+                self._form.addRow(self.facts)
 
     def _connect(self) -> None:
         self._drafting.changed.connect(self.show_settings)
         self._drafting.changed.connect(self.drafter.show_drafters)
         self.drafter.opened.connect(self._drafting.look_for_drafters)
-        for box in (self.mode, self.always):
-            box.activated.connect(lambda index, box=box: self._change("mode", Mode(box.itemData(index))))
+        self.mode.activated.connect(lambda index: self._change("mode", Mode(self.mode.itemData(index))))
+        self.exact.edited.connect(self._drafting.set_exact_times)
         for field in self._fields:
             field.widget.edited.connect(partial(self._change, field.setting))
-        for opener in (self.mode, self.always, self.drafter, self.draft_model):
+        for opener in (self.mode, self.drafter, self.draft_model):
             opener.opened.connect(self._drafting.refresh_options)
 
     def show_settings(self) -> None:
         """Show the present settings, and which of them can be changed."""
         drafting = self._drafting
         settings = drafting.settings
-        offered = dict.fromkeys((Mode.AUTO, Mode.OFF, settings.mode))
-        fill_box(self.mode, [(mode.label, mode) for mode in offered], settings.mode)
-        fixed = settings.mode in DRAFTERS
-        self.always.setCurrentIndex(self.always.findData(settings.mode if fixed else Mode.AUTO))
+        self.mode.setCurrentIndex(self.mode.findData(settings.mode))
         # Width times length is the number of rows that a call of the model verifies. The limits come before the values,
         # since a field cuts off a value beyond its limit.
         self.width_.limit(MAX_BEAM_ROWS // settings.beam_length)
         self.length.limit(MAX_BEAM_ROWS // settings.beam_width)
-        for box in (self.mode, self.always):
-            box.setEnabled(drafting.ready)
+        self.mode.setEnabled(drafting.ready)
         option = drafting.option(settings.mode)
         # The option tells of the drafter that is chosen; the model's own drafter is known only if none is.
         own = None if settings.drafter else drafting.option(Mode.DRAFTER)
@@ -393,10 +380,9 @@ class DraftControls(Section):
         for field in self._fields:
             field.widget.show_value(getattr(settings, field.setting))
             field.widget.setEnabled(drafting.ready)
-            form, line = self._lines[field.setting]
-            form.setRowVisible(line, self._has_use(field, option))
-        self.advanced.setVisible(not drafting.is_remote)
-        self._show_texts(settings.mode, option)
+            self._form.setRowVisible(self._lines[field.setting], self._has_use(field, option))
+        self._form.setRowVisible(self._lines["profile"], not drafting.is_remote)
+        self._show_texts()
 
     def _has_use(self, field: _Field, option: ModeOption | None) -> bool:
         """Return whether a field has an effect in the chosen mode, whose option is `option`."""
@@ -408,49 +394,51 @@ class DraftControls(Section):
         # A mode that cannot run has no use for sizes, but a missing drafter can be picked.
         return isinstance(field.widget, FolderPicker) or not self._drafting.problem(mode)
 
-    def _show_texts(self, mode: Mode, option: ModeOption | None) -> None:
+    def _show_texts(self) -> None:
         """Show the texts around the fields: explanation, drafter, problem, and when a change applies."""
+        settings = self._drafting.settings
+        mode = settings.mode
+        option = self._drafting.option(mode)
         self._explain()
         self.facts.show_text(_facts(option) if mode.uses("drafter") else "")
         problem, serious = self._problem(mode, option)
         self.problem.show_text(problem, "warning" if serious else "muted")
+        size = self._auto_size if mode is Mode.AUTO else draft_size(*settings.sizes.values())
+        brief = " · ".join(filter(None, (mode.label, problem if serious else size)))
+        self.show_brief(_REMOTE if self._drafting.is_remote else brief, "warning" if serious else "muted")
         applies = self._drafting.applies
         self.applies.show_text(f"Applies {applies}." if applies else "")
 
-    def show_reply(self, statistics: Statistics, writing: bool) -> None:
+    def show_reply(self, statistics: Statistics, *, writing: bool, busy: bool) -> None:
         """Show what the automatic mode does in the reply that is being written, or did in the last one.
 
-        A reply that was not written in mode Auto has no `choice`: then the mode is explained as usual.
+        A reply that was not written in mode Auto has no `choice`: then the mode is explained as usual. What a choice
+        expects is left out on a `busy` computer, and until it is known whether it is that.
         """
         choice = statistics.choice if writing or statistics.generated_tokens else None
         self._auto_note = ""
         self._auto_figures = ""
-        if choice is not None and writing:
-            self._note_choice(choice, statistics.settled)
-        elif choice is not None and statistics.rounds:
-            steps = counted(statistics.target_calls, "step")
-            self._auto_note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."
-        elif choice is not None:
-            self._auto_note = "Auto did not draft in the last reply."
-            self._auto_figures = choice.words
-        self._explain()
+        self._auto_size = ""
+        if choice is not None:
+            self._note_choice(choice, writing=writing, trusted=statistics.settled and not busy)
+        self._show_texts()
 
-    def _note_choice(self, choice: AutoChoice, settled: bool) -> None:
-        """Note what the automatic mode does now.
-
-        The reason of the choice names an expected speed. It is left out once the reply is settled, since the panel
-        shows the measured speed then.
-        """
+    def _note_choice(self, choice: AutoChoice, *, writing: bool, trusted: bool) -> None:
+        """Note what the automatic mode does; also its expectations, if they can be `trusted`."""
         mode = Mode(choice.mode)
         if mode is Mode.OFF:
-            self._auto_note = choice.words
+            self._auto_size = "not drafting" if writing else ""
+            self._auto_note = choice.words if trusted else ""
             return
-        expected = "" if settled else f" {choice.words}"
-        self._auto_note = f"Auto is using {DRAFTERS[mode].noun}.{expected}"
-        self._auto_figures = (
-            f"{DRAFTERS[mode].draft_size(choice.width, choice.length)}. A step is expected to write "
-            f"{choice.tokens_per_call:.1f} tokens and take {choice.cost:.1f} times as long as one without a draft."
-        )
+        drafter = DRAFTERS[mode]
+        self._auto_size = drafter.draft_size(choice.width, choice.length)
+        if writing:
+            self._auto_note = f"Auto is using {drafter.noun}: {self._auto_size}."
+        if trusted:
+            self._auto_figures = (
+                f"{choice.words} A step is expected to write {choice.tokens_per_call:.1f} tokens and take "
+                f"{choice.cost:.1f} times as long as one without a draft."
+            )
 
     def _explain(self) -> None:
         """Explain the mode, or show what the automatic mode does."""

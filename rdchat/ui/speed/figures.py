@@ -1,6 +1,6 @@
 """The figures of a reply and its model, by section: how the value of each is written in all windows.
 
-`SECTIONS` is the table of them: from the name of a figure to the function that returns its text. The module also has
+`FIGURES` is the table of them: from the name of a figure to the function that returns its text. The module also has
 the charts of the speed panel: bars, the speed over time, and the shares of a reply's time.
 """
 
@@ -28,8 +28,6 @@ from rdchat.ui.style import (
     memory,
     percent,
     rate,
-    rate_digits,
-    ratios,
     set_tip,
     share,
     speedup,
@@ -43,7 +41,8 @@ _FEW_READ = 8
 # Positions whose acceptance has room in a line; the chart has all.
 _LISTED = 4
 # Distances in a bar chart, in pixels.
-_BAR_HEIGHT = 72.0
+_BAR_HEIGHT = 96.0
+_TITLE = 24.0
 _WIDEST = 48.0
 _GAP = 16.0
 _LINE = 13.0
@@ -97,25 +96,25 @@ def _per_step(statistics: Statistics, total: int) -> str:
     return decimal(total / statistics.target_calls) if drafted else NONE
 
 
+def _drafted_steps(statistics: Statistics) -> str:
+    drafted = statistics.drafted_rounds
+    return f"{drafted:,} of {statistics.target_calls:,}" if drafted else NONE
+
+
 def _plain_speed(statistics: Statistics) -> str:
-    """Return the speed without drafting: the reply's own if it has no drafts, else the measured one with its error."""
+    """Return the speed without drafting, as a range if its error can be seen; a dash where nothing can be compared."""
     plain = statistics.plain_tps
-    error = statistics.speedup_error
-    if statistics.target_calls and statistics.settled and not statistics.rounds:
-        # The reply was written without drafting, so its own speed is the answer.
-        return f"{rate(statistics.decode_tps)} tokens/s"
     if plain is None or statistics.speedup_range is None:
         return NONE
-    within = f" ± {plain * error:.{rate_digits(plain)}f}" if error else ""
-    return f"{rate(plain)}{within} tokens/s"
+    low = rate(plain * (1 - statistics.speedup_error))
+    high = rate(plain * (1 + statistics.speedup_error))
+    return f"{low if low == high else f'{low} to {high}'} tokens/s"
 
 
 def _speedup(statistics: Statistics) -> str:
-    """Return the speed-up: its range on a busy computer, words where it is about 1, else the ratio; or a dash."""
+    """Return the speed-up: words where it is about 1, else the ratio; a dash where nothing can be compared."""
     if statistics.speedup is None or statistics.speedup_range is None:
         return NONE
-    if statistics.was_hindered:
-        return ratios(*statistics.speedup_range)
     if statistics.as_fast:
         return "about the same speed"
     return speedup(statistics.speedup, *statistics.speedup_range)
@@ -140,35 +139,24 @@ def _acceptance_by_position(statistics: Statistics) -> str:
     return ", ".join(shares[:_LISTED]) + "…" * (len(shares) > _LISTED) or NONE
 
 
-SECTIONS: Mapping[str, Mapping[str, _Text]] = {
-    "Speed": {
-        "Speed": _of_reply(lambda s: NONE if s.decode_tps is None else f"{rate(s.decode_tps)} tokens/s"),
-        "Without drafting": _of_reply(_plain_speed),
-        "Speed-up": _of_reply(_speedup),
-        "Acceptance": _of_reply(lambda s: NONE if s.drafted < _FEW_DRAFTED else percent(s.acceptance_rate)),
-        "Tokens per step": _of_reply(lambda s: decimal(s.tokens_per_target_call)),
-    },
+DETAILS: Mapping[str, Mapping[str, _Text]] = {
     "Drafts": {
         "Prompt lookup, this chat": _of_reply(lambda s: count(s.from_chat)),
         "Prompt lookup, earlier replies": _of_reply(lambda s: count(s.from_replies)),
         "Common phrases": _of_reply(lambda s: count(s.from_phrases)),
         "By the drafter": _of_reply(lambda s: count(s.accepted - s.from_chat - s.from_replies - s.from_phrases)),
-        "Steps with a draft": _of_reply(lambda s: count(s.drafted_rounds)),
+        "Steps with a draft": _of_reply(_drafted_steps),
         "Longest branch": _of_reply(lambda s: _per_step(s, s.drafted)),
         "Kept per step": _of_reply(lambda s: _per_step(s, s.accepted)),
-    },
-    # These are in the details of a reply and in the window of details, not in the speed panel.
-    "Details": {
         "Checked per step": _of_reply(lambda s: decimal(s.checked_per_step)),
         "Waits per step": _of_reply(lambda s: _per_step(s, s.host_syncs) if s.host_syncs else NONE),
-        "Reading time": _of_reply(lambda s: duration(spent_ms(s).get(Spent.READING, 0.0))),
-        "Acceptance by position, %": _of_reply(_acceptance_by_position),
         "Dropped drafts": _of_reply(lambda s: count(s.dropped_drafts)),
     },
     "Reply": {
         "Tokens written": _of_reply(lambda s: count(s.generated_tokens)),
         "Prompt tokens": _of_reply(lambda s: count(s.prompt_tokens)),
         "From memory": _of_reply(lambda s: count(s.cached_prompt_tokens)),
+        "From disk": _of_reply(lambda s: count(s.disk_prompt_tokens)),
         "Reading speed": _of_reply(_reading_speed),
         "Time to first token": _of_reply(lambda s: duration(s.ttft_ms)),
         "Writing time": _of_reply(lambda s: duration(s.decode_ms)),
@@ -186,8 +174,18 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Parameters": _of_model(lambda m: parameter_text(m.parameters) if m.parameters else NONE),
     },
 }
-# The same without sections.
-FIGURES = {name: text for section in SECTIONS.values() for name, text in section.items()}
+"""The figures of the panel's details, by group."""
+FIGURES: Mapping[str, _Text] = {
+    "Speed": _of_reply(lambda s: NONE if s.decode_tps is None else f"{rate(s.decode_tps)} tokens/s"),
+    "Without drafting": _of_reply(_plain_speed),
+    "Speed-up": _of_reply(_speedup),
+    "Acceptance": _of_reply(lambda s: NONE if s.drafted < _FEW_DRAFTED else percent(s.acceptance_rate)),
+    "Tokens per step": _of_reply(lambda s: decimal(s.tokens_per_target_call)),
+    **{name: text for group in DETAILS.values() for name, text in group.items()},
+    # In the panel these are a row of times and a chart.
+    "Reading time": _of_reply(lambda s: duration(spent_ms(s).get(Spent.READING, 0.0))),
+    "Acceptance by position, %": _of_reply(_acceptance_by_position),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +206,10 @@ class Bar:
 
 
 class BarChart(Chart):
-    """Draws bars side by side, each with its value above it; a share of 1 fills the height.
+    """Draws its name and bars side by side, each with its value above it; a share of 1 fills the height.
 
-    Where the bars are too narrow for their labels, only every second (third, ...) label is drawn, and no value.
+    Where the bars are too narrow for their labels, only every second (third, ...) label is drawn, and no value. Without
+    bars it is hidden.
     """
 
     def __init__(self, theme: Theme, name: str, definition: str) -> None:
@@ -219,24 +218,27 @@ class BarChart(Chart):
         self.bars: tuple[Bar, ...] = ()
         self.setFont(control_font(tabular=True))
         set_tip(self, definition)
+        self.hide()
 
     def show_bars(self, bars: Sequence[Bar]) -> None:
         if tuple(bars) != self.bars:
             self.bars = tuple(bars)
+            self.setVisible(bool(bars))
             self.redraw("; ".join(bar.description for bar in bars))
 
     def draw(self, drawing: Drawing) -> None:
         base = _BAR_HEIGHT - _LINE
-        drawing.line([(0, base), (drawing.width, base)])
         drawing.height = _BAR_HEIGHT
         if not self.bars:
             return
+        drawing.write_text(QRectF(0, 0, drawing.width, _TITLE), self.accessibleName(), "muted", more=-1)
+        drawing.line([(0, base), (drawing.width, base)])
         step = min(drawing.width / len(self.bars), _WIDEST)
         gap = min(_GAP, step / 3)
         every = self._bars_per_label(drawing, step)
         for index, bar in enumerate(self.bars):
             left = index * step
-            height = bar.share * (base - _LINE - 2)
+            height = bar.share * (base - _TITLE - _LINE - 2)
             drawing.area(QRectF(left + gap / 2, base - height, step - gap, height), "accent", opacity=0.75)
             if index % every == 0:
                 wide = drawing.width_of(bar.label, more=_LABEL_SIZE) + 2

@@ -1,4 +1,4 @@
-"""The window of details: rarer figures of the last reply, and the time ledger below them.
+"""The window of the time ledger.
 
 The ledger adds up the time of each stage of all replies of this session. A stage has stages inside it, so the ledger is
 a tree; a row names a stage by its path from the root.
@@ -8,13 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QLinearGradient, QShowEvent
-from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
+from PySide6.QtWidgets import QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
-from rdchat.inference.api import PATH_SEPARATOR, LedgerRow, Statistics, ledger_csv
+from rdchat.inference.api import PATH_SEPARATOR, LedgerRow, ledger_csv
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.time_ledger import ProfileCost, TimeLedger
-from rdchat.ui.speed.figures import SECTIONS, FigureSource
-from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import (
     LARGE,
     LEDGER_COLUMNS,
@@ -29,7 +27,6 @@ from rdchat.ui.style import (
     formatting,
     push_button,
     row,
-    set_tip,
     small_text,
     tip_text,
 )
@@ -39,7 +36,7 @@ from rdchat.wording import counted
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
 _NOTHING = "The times of the next reply of a model on this machine appear here while it is written."
 _EXACT = "Exact times: each stage waited for its results, so replies took longer than usual."
-_SHARED = "Stages that MLX computes together share a row. Turn on exact times to separate them."
+_SHARED = "Stages that MLX computes together share a row. Exact times, in the drafting settings, separate them."
 _WIDTHS = {CALLS: 64, MEAN: 96, TOTAL: 96, PERCENT: 112}
 _INDENT = 14
 # Pixels by which a row is higher than its text.
@@ -124,54 +121,33 @@ def _bar(share: float, accent: QColor) -> QBrush:
 
 
 class LedgerWindow(SideWindow):
-    """Follows the ledger and the open chat while it is shown, at most ten times a second.
-
-    Attributes:
-        figures: The rows of the last reply's figures that the speed panel does not show.
-    """
+    """Follows the ledger while it is shown, at most ten times a second."""
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget) -> None:
-        super().__init__("Speed Details", (700, 640), (480, 480), parent)
+        super().__init__("Time Ledger", (700, 560), (480, 400), parent)
         ledger = controller.time_ledger
         drafting = controller.drafting
         self._ledger = ledger
         self._drafting = drafting
-        self._chat = controller.chat
-        self.figures = [FigureRow(theme, name) for name in SECTIONS["Details"]]
         self.tree = LedgerTree(theme)
-        self.exact = QCheckBox("Exact times (profiling)")
-        set_tip(
-            self.exact,
-            "Each stage waits for its own results, so that no stage has the time of another. Replies are slower. "
-            "Switching this resets the ledger.",
-        )
         self.cost = small_text(theme)
         self.note = small_text(theme)
         self.reset = push_button("Reset", "Clear these times and start again", ledger.start_counting)
         self.export = push_button("Export CSV…", "Save the table as comma-separated values", self._choose_file)
-        buttons = row(self.exact, None, self.reset, self.export)
-        margins = LARGE, MEDIUM, LARGE, LARGE - 4
-        figures_head = ThemedLabel(theme, "Last reply with figures", bold=True)
-        ledger_head = ThemedLabel(theme, "Time of all replies", bold=True)
-        parts = ledger_head, self.note, (self.tree, 1), buttons, self.cost
-        column(figures_head, *self.figures, MEDIUM, *parts, within=self, margins=margins)
+        head = ThemedLabel(theme, "Time of all replies", bold=True)
+        parts = head, self.note, (self.tree, 1), row(None, self.reset, self.export), self.cost
+        column(*parts, within=self, margins=(LARGE, MEDIUM, LARGE, LARGE - 4))
         throttle = Throttle(self, self._show_rows)
-        for changed in (ledger.changed, controller.chat.opened, controller.chat.message_changed):
-            changed.connect(lambda: throttle.note() if self.isVisible() else None)
+        ledger.changed.connect(lambda: throttle.note() if self.isVisible() else None)
         theme.changed.connect(self._show_rows)
-        drafting.exact_times_changed.connect(self._show_kind)
-        self.exact.clicked.connect(drafting.set_exact_times)
-        self._show_kind()
+        drafting.exact_times_changed.connect(self._show_rows)
+        self._show_rows()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._show_rows()
 
     def _show_rows(self) -> None:
-        last = self._chat.path.last_reply
-        statistics = last.statistics if last else None
-        for figure in self.figures:
-            figure.show_figure(FigureSource(statistics or Statistics()))
         self.tree.show_rows(self._ledger.rows)
         measured = bool(self.tree.rows)
         kind = _EXACT if self._drafting.exact_times else _SHARED
@@ -179,10 +155,6 @@ class LedgerWindow(SideWindow):
         self.reset.setEnabled(measured)
         self.export.setEnabled(measured)
         self.cost.setText(_cost_text(self._ledger.cost))
-
-    def _show_kind(self) -> None:
-        self.exact.setChecked(self._drafting.exact_times)
-        self._show_rows()
 
     def _choose_file(self) -> None:
         kinds = ["Comma-separated values (*.csv)"]

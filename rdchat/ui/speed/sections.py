@@ -1,4 +1,4 @@
-"""The sections of the speed panel, their rows of figures, and the line of the engine's state.
+"""The parts of the speed panel: figures, folds, rows, and the line of the engine's state.
 
 `verdict` returns the line on what a reply's figures mean: whether drafting made it faster. It claims only what was
 measured, and gives no verdict, good or bad, while other work keeps the computer busy.
@@ -9,13 +9,23 @@ from typing import NamedTuple
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api import LoadProgress, PrefillProgress, Spent, Statistics, spent_ms
+from rdchat.inference.api import (
+    PATH_SEPARATOR,
+    LoadProgress,
+    PrefillProgress,
+    Spent,
+    Statistics,
+    grouped_entries,
+    ledger_rows,
+    spent_ms,
+)
 from rdchat.services.chat.chat_context import SummaryProgress
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.speed.figures import FIGURES, SECTIONS, Bar, BarChart, FigureSource, Sparkline, TimeBar
+from rdchat.ui.speed.figures import DETAILS, FIGURES, Bar, BarChart, FigureSource, Sparkline, TimeBar
 from rdchat.ui.style import (
     DEFINITIONS,
     ENGINE_STATES,
+    MEDIUM,
     STAGES,
     TIGHT,
     WAITING,
@@ -26,23 +36,24 @@ from rdchat.ui.style import (
     ThinBar,
     column,
     control_font,
+    discard,
     formatting,
     keep_room,
     push_button,
     row,
     set_tip,
     show_share,
+    small_text,
 )
 from rdchat.wording import counted
 
 # Parameters below which a model's steps are so short that a draft often costs more than it saves.
 _SMALL_MODEL = 1_000_000_000
-# From this speed-up on, at the lower end of its range, a gain is not called little.
-_LARGE_GAIN = 1.2
 # Shorter times of a stage are shown as a dash.
 _MIN_MS = 0.5
-# Definitions of the total of the times, and of the charts of drafts; `_POSITIONS` is a heading.
-_TOTAL = "From the request to the last token: the sum of the rows above."
+# By which a row of times is indented below the row that it is a part of, in pixels.
+_INDENT = 12
+# Definitions of the charts of drafts; `_POSITIONS` is the name of one.
 _LENGTHS = (
     "Steps with a draft by the number of drafted tokens they kept. The model itself adds one more token in each step."
 )
@@ -54,7 +65,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         text: The line.
-        color: Colour of the speed-up: `success` for a gain, `warning` for a loss, else `text` or `muted`.
+        color: `success` for a gain, `warning` for a loss, `muted` if a busy computer allows no comparison, else `text`.
     """
 
     text: str
@@ -78,7 +89,7 @@ def verdict(figures: Statistics, *, now: bool, training: bool = False, writing: 
         parameters: The number of parameters of the loaded model; 0 if it is unknown.
     """
     if not figures.settled and (writing or figures.rounds):
-        return Verdict("Comparing with plain decoding…" if writing else "Too short to compare")
+        return Verdict("Too early to compare" if writing else "Too short to compare")
     if not figures.rounds and (figures.choice is None or (figures.choice.speedup is None and not now)):
         return Verdict("Written without drafting")
     if training or figures.was_hindered:
@@ -99,23 +110,23 @@ def _not_compared(figures: Statistics, now: bool, parameters: int) -> str:
         return "No verdict: the speed of the computer changed"
     if figures.choice is not None and figures.choice.speedup is not None and not figures.rounds:
         is_loss = figures.choice.speedup < 1 and 0 < parameters < _SMALL_MODEL
-        return "Too small to gain: measured" if is_loss else "Fine: nothing was worth drafting"
-    return "Not compared yet: rdchat measures while it is idle" if now else "Not compared with plain decoding"
+        return "Too small to gain: measured" if is_loss else "Nothing was worth drafting"
+    return "Not compared yet: rdchat measures while it is idle" if now else "Not compared"
 
 
 def _compared(figures: Statistics, low: float, high: float) -> Verdict:
     """Return the verdict on a speed-up between two values: a gain if both are above 1, a loss if both are below.
 
-    Between a gain and a loss, it is as fast if the range is narrow (`as_fast`); a wide range allows no verdict.
+    Between a gain and a loss, it is as fast if the range is narrow (`as_fast`).
     """
     if figures.others_share is None:
-        return Verdict("No verdict: it is not known how busy the computer was")
+        return Verdict("No verdict: it is not known how busy the computer was", "muted")
+    times = FIGURES["Speed-up"](FigureSource(figures))
+    if low > 1:
+        return Verdict(f"{times} faster with drafting".capitalize(), "success")
     if high < 1:
-        return Verdict("Slower: its drafts cost more time than they saved", "warning")
-    if low <= 1:
-        alike = "Fine: as fast as without drafting"
-        return Verdict(alike if figures.as_fast else "No verdict: it may be faster or slower")
-    return Verdict(f"Fine: drafting makes it {'' if low >= _LARGE_GAIN else 'a little '}faster", "success")
+        return Verdict(f"Slower with drafting: {times}", "warning")
+    return Verdict("As fast as without drafting" if figures.as_fast else f"Faster or slower with drafting: {times}")
 
 
 class FigureRow(QWidget):
@@ -171,9 +182,11 @@ class Section(QWidget):
         self.head = SectionHead(name)
         self._body = QWidget()
         self._rows = column(within=self._body, spacing=TIGHT + 2)
-        column(self.head, self._body, within=self, spacing=TIGHT + 2)
+        self.brief = small_text(theme)
+        column(self.head, self.brief, self._body, within=self, spacing=TIGHT + 2)
         self.head.toggled.connect(self._show_body)
         self.head.clicked.connect(lambda unfolded: self.folded.emit(self.name, not unfolded))
+        self.fold(True)
 
     def insert_row[W: QWidget](self, row: W, index: int = -1) -> W:
         """Add a row at an index from the top; -1 is the end."""
@@ -184,86 +197,72 @@ class Section(QWidget):
         """Fold or unfold it without emitting `folded`."""
         self.head.setChecked(not folded)
 
+    def show_brief(self, text: str, color: str) -> None:
+        """Show a text in place of the rows while they are folded."""
+        self.brief.show_text(text, color)
+        self._show_body(self.head.isChecked())
+
     def _show_body(self, visible: bool) -> None:
         self._body.setVisible(visible)
+        self.brief.setVisible(not visible and bool(self.brief.text()))
 
 
-class SpeedSection(QWidget):
-    """Names the reply of the figures, with the speed compared with plain decoding, acceptance and tokens per step."""
+class SpeedFigures(QWidget):
+    """What a reply's figures mean, whose they are, and the figures that are always in view."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self.decode = ThemedLabel(theme, formatting.NONE, points_more=13, bold=True, tabular=True)
+        self.reason = ThemedLabel(theme, "", points_more=1, bold=True, wraps=True)
         self.owner = ElidedLabel(theme, "", "muted", -1)
-        self.ratio = ThemedLabel(theme, "", points_more=5, bold=True, tabular=True)
-        # In place of the ratio where the reply was as fast as without drafting.
-        self.alike = ThemedLabel(theme, "about the\nsame speed", "muted", -1)
-        self.alike.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.reason = ThemedLabel(theme, "", bold=True, wraps=True)
+        self.decode = ThemedLabel(theme, formatting.NONE, points_more=13, bold=True, tabular=True)
+        self.unit = ElidedLabel(theme, "tokens/s", "muted")
+        self.unit.setContentsMargins(0, 0, 0, 4)
         self.plain = FigureRow(theme, "Without drafting")
+        keep_room(self.plain)
         self.acceptance = FigureRow(theme, "Acceptance", large=True)
         self.per_step = FigureRow(theme, "Tokens per step", large=True)
-        self.rows = [self.plain, self.acceptance, self.per_step]
         self.sparkline = Sparkline(theme)
-        unit = ElidedLabel(theme, "tokens/s", "muted")
-        self.unit = unit
-        unit.setContentsMargins(0, 0, 0, 4)
-        self.ratio.setContentsMargins(0, 0, 0, 2)
-        head = row(self.decode, (unit, 1), self.ratio, self.alike, spacing=TIGHT + 2)
-        for part in (self.decode, unit, self.ratio, self.alike):
+        self.times = TimeShares(theme)
+        head = row(self.decode, (self.unit, 1), spacing=TIGHT + 2)
+        for part in (self.decode, self.unit):
             head.setAlignment(part, Qt.AlignmentFlag.AlignBottom)
             set_tip(part, DEFINITIONS["Speed"])
         tiles = row((self.acceptance, 1), (self.per_step, 1))
         self.figures = QWidget()
-        figures = head, self.plain, TIGHT, tiles, self.sparkline
+        figures = head, self.plain, TIGHT, tiles, self.sparkline, TIGHT, self.times
         column(*figures, within=self.figures, spacing=TIGHT)
         column(self.reason, self.owner, self.figures, within=self, spacing=TIGHT)
 
-    def show_figures(self, source: FigureSource) -> None:
-        """Show the figures of a reply."""
+    def show_figures(self, source: FigureSource, meaning: Verdict) -> None:
+        """Show the figures of a reply, and what they mean; that is hidden if it is empty."""
         statistics = source.statistics
+        self.reason.show_text(meaning.text, "text" if meaning.color == "muted" else meaning.color)
         decode = formatting.rate(statistics.decode_tps)
         self.decode.show_text(decode, "muted" if statistics.decode_tps is None else "text")
         self.decode.setAccessibleName(f"Writing: {decode} tokens a second")
         for part in (self.decode, self.unit):
             part.setVisible(not source.how.server or statistics.decode_tps is not None)
-        self._show_ratio(source)
-        for figure in self.rows:
+        for figure in (self.acceptance, self.per_step):
             figure.show_figure(source)
+        plain = FIGURES["Without drafting"](source).removesuffix(" tokens/s")
+        self.plain.show_value(plain)
+        # A busy computer had another load when the speed without drafting was measured.
+        self.plain.setVisible(plain != formatting.NONE and meaning.color != "muted")
         self.sparkline.show_speeds(statistics.speeds)
-
-    def show_verdict(self, meaning: Verdict) -> None:
-        """Show what the figures mean, and the speed-up in the colour of that; an empty line is hidden."""
-        self.reason.show_text(meaning.text, "warning" if meaning.color == "warning" else "text")
-        self.ratio.set_color(meaning.color)
-
-    def _show_ratio(self, source: FigureSource) -> None:
-        """Show how many times as fast as without drafting, or that it is about the same within its error."""
-        low, high = source.statistics.speedup_range or (0.0, 0.0)
-        alike = source.statistics.as_fast
-        self.ratio.setVisible(high > 0 and not alike)
-        self.alike.setVisible(alike)
-        tip = f"{DEFINITIONS['Speed-up']} It is between {formatting.ratio(low)} and {formatting.ratio(high)}."
-        set_tip(self.ratio, tip)
-        set_tip(self.alike, tip)
-        times = FIGURES["Speed-up"](source)
-        self.ratio.setText(times)
-        # A range, such as `1.6 to 2.9x`, gets a smaller font: it must fit beside the speed in the narrowest panel.
-        larger = 5 if len(times) < len("about 2x") else 1
-        self.ratio.setFont(control_font(larger, bold=not source.statistics.was_hindered, tabular=True))
-        self.ratio.setAccessibleName(f"{times.removesuffix('x')} times as fast as without drafting")
+        self.times.show_statistics(statistics)
+        self.times.setVisible(not source.how.server)
 
 
-class TimeSection(Section):
-    """Shows how the time of a reply was spent."""
+class TimeShares(QWidget):
+    """Shows how the time of a reply was spent: a bar of the shares, and a row for each."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Time")
-        self.bar = self.insert_row(TimeBar(theme))
-        self.rows = {spent: self.insert_row(TimeRow(theme, *STAGES[spent], spent)) for spent in Spent}
-        self.total = self.insert_row(TimeRow(theme, "Total", _TOTAL))
-        tip = "Show more figures of the last reply, and every stage of all replies since rdchat was opened"
-        self.ledger = self.insert_row(push_button("Details", tip))
+        super().__init__()
+        self.bar = TimeBar(theme)
+        self.rows = {spent: FigureRow(theme, *STAGES[spent], "text") for spent in Spent}
+        for spent, figure in self.rows.items():
+            figure.parts.insertWidget(0, ThemedLabel(theme, "■", spent.name.lower(), -3))
+        column(self.bar, *self.rows.values(), within=self, spacing=TIGHT + 2)
         self.show_statistics(Statistics())
 
     def show_statistics(self, statistics: Statistics) -> None:
@@ -272,80 +271,85 @@ class TimeSection(Section):
         self.bar.show_times(milliseconds)
         for spent, figure in self.rows.items():
             time = milliseconds.get(spent, 0.0)
-            figure.show_time(time, total)
+            figure.show_value(formatting.share(time / total) if time >= _MIN_MS else formatting.NONE)
             figure.setVisible(bool(time) or spent is not Spent.SEEING)
-        self.total.show_time(total, total)
 
 
-class TimeRow(FigureRow):
-    """A time with its share of the reply's, and its colour in the bar; the total has no colour."""
+class TimeRows(QWidget):
+    """The times of a reply by function: the ledger's rows, each with the parts of a row indented below it."""
 
-    def __init__(self, theme: Theme, name: str, definition: str, spent: Spent | None = None) -> None:
-        super().__init__(theme, name, definition, "text" if spent else "muted")
-        self.share = ThemedLabel(theme, "", "muted", tabular=True)
-        self.share.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.share.setMinimumWidth(self.share.fontMetrics().horizontalAdvance(formatting.share(1.0)))
-        self.parts.addWidget(self.share)
-        if spent:
-            self.parts.insertWidget(0, ThemedLabel(theme, "■", spent.name.lower(), -3))
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.rows: dict[str, FigureRow] = {}
+        self._column = column(within=self, spacing=TIGHT + 2)
 
-    def show_time(self, milliseconds: float, total: float) -> None:
-        """Show a time and its share of the total; a time too short to be shown is a dash without a share."""
-        share = formatting.share(milliseconds / total) if milliseconds >= _MIN_MS else ""
-        self.share.setText(share)
-        more = f", {share} of the reply" if share else ""
-        self.show_value(formatting.duration(milliseconds if share else 0.0), more)
+    def show_statistics(self, statistics: Statistics) -> None:
+        stages = {
+            f"{each.parent}{PATH_SEPARATOR}{each.name}": each
+            for each in ledger_rows(grouped_entries(statistics.ledger))
+        }
+        if stages.keys() != self.rows.keys():
+            discard(*self.rows.values())
+            self.rows = {
+                path: FigureRow(self._theme, *STAGES.get(each.name, (each.name, each.name)))
+                for path, each in stages.items()
+            }
+            for path, figure in self.rows.items():
+                figure.setContentsMargins(stages[path].depth * _INDENT, 0, 0, 0)
+                self._column.addWidget(figure)
+        for path, figure in self.rows.items():
+            figure.show_value(formatting.duration(stages[path].total_ms))
 
 
-class FigureSection(Section):
-    """A folded section with a row for each of its figures, which are built when it is first unfolded."""
+class Details(Section):
+    """The rarer figures of a reply and its model, by group, which are built when the section is first unfolded."""
 
-    def __init__(self, theme: Theme, name: str) -> None:
-        super().__init__(theme, name)
+    def __init__(self, theme: Theme) -> None:
         self.rows: dict[str, FigureRow] = {}
         self._source = FigureSource()
-        self.fold(True)
+        self._groups: dict[str, QWidget] = {}
+        super().__init__(theme, "Details")
+        tip = "Show where the time of all replies since rdchat was opened went, by stage"
+        self.ledger = self.insert_row(push_button("Time of All Replies", tip))
 
     def show_figures(self, source: FigureSource) -> None:
         """Show figures now, or once the section is unfolded."""
         self._source = source
-        if self.rows:
+        if self.head.isChecked():
             self._fill(source)
 
     def _show_body(self, visible: bool) -> None:
         if visible and not self.rows:
             self._build()
+        if visible:
             self._fill(self._source)
         super()._show_body(visible)
 
     def _build(self) -> None:
-        self.rows = {figure: self.insert_row(FigureRow(self.theme, figure)) for figure in SECTIONS[self.name]}
+        theme = self.theme
+        self.times = TimeRows(theme)
+        self.lengths = BarChart(theme, "Steps by tokens kept", _LENGTHS)
+        self.positions = BarChart(theme, _POSITIONS, DEFINITIONS[_POSITIONS])
+        self._add_group("Time", self.times)
+        for name, figures in DETAILS.items():
+            rows = {figure: FigureRow(theme, figure) for figure in figures}
+            charts = (self.lengths, self.positions) if name == "Drafts" else ()
+            self._add_group(name, *rows.values(), *charts)
+            self.rows |= rows
+
+    def _add_group(self, name: str, *parts: QWidget) -> None:
+        heading = ThemedLabel(self.theme, name, points_more=-0.5, bold=True)
+        group = QWidget()
+        column(heading, *parts, within=group, spacing=TIGHT + 2, margins=(0, MEDIUM, 0, 0))
+        # Above the button.
+        self._groups[name] = self.insert_row(group, self._rows.count() - 1)
 
     def _fill(self, source: FigureSource) -> None:
+        statistics = source.statistics
+        self.times.show_statistics(statistics)
         for figure in self.rows.values():
             figure.show_figure(source)
-
-
-class DraftFigures(FigureSection):
-    """The tokens that were drafted, checked and accepted; dashes and no charts if nothing was drafted."""
-
-    def _build(self) -> None:
-        super()._build()
-        self._headings: dict[BarChart, ThemedLabel] = {}
-        self.lengths = self._add_chart("Steps by tokens kept", _LENGTHS)
-        self.positions = self._add_chart(_POSITIONS, DEFINITIONS[_POSITIONS])
-
-    def _add_chart(self, name: str, definition: str) -> BarChart:
-        heading = self.insert_row(ThemedLabel(self.theme, name, "muted"))
-        set_tip(heading, definition)
-        heading.setContentsMargins(0, TIGHT, 0, 0)
-        chart = self.insert_row(BarChart(self.theme, name, definition))
-        self._headings[chart] = heading
-        return chart
-
-    def _fill(self, source: FigureSource) -> None:
-        super()._fill(source)
-        statistics = source.statistics
         self.lengths.show_bars(_length_bars(statistics) if statistics.drafted_rounds else ())
         self.positions.show_bars(
             [
@@ -353,9 +357,10 @@ class DraftFigures(FigureSection):
                 for number, share in enumerate(statistics.acceptance_by_position, start=1)
             ]
         )
-        for chart, heading in self._headings.items():
-            chart.setVisible(bool(chart.bars))
-            heading.setVisible(bool(chart.bars))
+        self._groups["Time"].setVisible(bool(self.times.rows))
+        for name, figures in DETAILS.items():
+            has_values = any(text(source) != formatting.NONE for text in figures.values())
+            self._groups[name].setVisible(has_values)
 
 
 def _length_bars(statistics: Statistics) -> list[Bar]:
@@ -382,32 +387,6 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
         )
         for length, rounds in enumerate(counts)
     ]
-
-
-class MemorySection(FigureSection):
-    """The context in use, and the memory of weights and reply."""
-
-    def _build(self) -> None:
-        super()._build()
-        self.context_bar = self.insert_row(ThinBar("Context used"), 1)
-
-    def _fill(self, source: FigureSource) -> None:
-        super()._fill(source)
-        used, limit = source.context
-        self.context_bar.setValue(min(round(used / limit * 1000), 1000) if limit else 0)
-
-
-class ModelSection(FigureSection):
-    """The loaded model's name, precision, processor and size."""
-
-    def _build(self) -> None:
-        super()._build()
-        self.model_name = self.insert_row(ElidedLabel(self.theme), 0)
-
-    def _fill(self, source: FigureSource) -> None:
-        super()._fill(source)
-        none = "None" if source.state is EngineState.NO_MODEL else formatting.NONE
-        self.model_name.setText(source.model.name if source.model else none)
 
 
 class StatusLine(QWidget):

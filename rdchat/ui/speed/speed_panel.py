@@ -1,7 +1,7 @@
 """The speed panel at the right of the window: speed, times and drafting of a reply, each figure with its definition.
 
-Also the section of the server (`ServerSection`), which shows the request of another program that runs now. Speed and
-times fit into a window of 900 x 560 without scrolling; the sections below drafting begin folded.
+At first it shows what fits into a window of 900 x 560. Two folds below that have the draft settings and all other
+figures. While the server runs, `ServerLines` show the request of another program.
 """
 
 from collections.abc import Callable
@@ -20,22 +20,9 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.server_control import ServerControl
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.figures import SECTIONS, FigureSource
-from rdchat.ui.speed.sections import (
-    DraftFigures,
-    FigureRow,
-    FigureSection,
-    MemorySection,
-    ModelSection,
-    Section,
-    SpeedSection,
-    StatusLine,
-    TimeSection,
-    Verdict,
-    verdict,
-)
+from rdchat.ui.speed.figures import FigureSource
+from rdchat.ui.speed.sections import Details, SpeedFigures, StatusLine, Verdict, verdict
 from rdchat.ui.style import (
-    DEFINITIONS,
     LARGE,
     MEDIUM,
     PANEL_WIDTH,
@@ -46,6 +33,7 @@ from rdchat.ui.style import (
     Separator,
     TextButton,
     Theme,
+    ThemedLabel,
     Throttle,
     column,
     formatting,
@@ -60,11 +48,11 @@ if TYPE_CHECKING:
     from rdchat.services.models.training_control import TrainingControl
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
-_WAITING = "Requests that wait for this one to end. Clients take turns."
+_FIGURES = "Of this request; those that wait come after it. Clients take turns."
 
 
-class ServerSection(Section):
-    """The section of the server, visible while it runs. Its rows do not move when requests come and go.
+class ServerLines(QWidget):
+    """What the server does, visible while it runs. The lines do not move when requests come and go.
 
     Args:
         server: The server.
@@ -73,7 +61,7 @@ class ServerSection(Section):
     """
 
     def __init__(self, server: ServerControl, replies: Replies, theme: Theme) -> None:
-        super().__init__(theme, "Server")
+        super().__init__()
         self._server = server
         self._replies = replies
         # The request that is shown. It stays after its end, until the next one begins or the server stops.
@@ -85,11 +73,12 @@ class ServerSection(Section):
         # No higher than a line, so that the row does not grow when the button appears.
         self.stop.setFixedHeight(self.stop.fontMetrics().height() + TIGHT)
         keep_room(self.stop)
-        self._rows.addLayout(row((self.client, 1), self.stop))
-        self.doing = self.insert_row(ElidedLabel(theme, "", "muted", -1))
-        self.speed = self.insert_row(FigureRow(theme, "Tokens/s", DEFINITIONS["Speed"]))
-        self.accepted = self.insert_row(FigureRow(theme, "Acceptance"))
-        self.waiting = self.insert_row(FigureRow(theme, "Waiting", _WAITING))
+        self.doing = ElidedLabel(theme, "", "muted", -1)
+        self.figures = ElidedLabel(theme, "", "muted", -1)
+        set_tip(self.figures, _FIGURES)
+        head = ThemedLabel(theme, "Server", points_more=-0.5, bold=True)
+        client = row((self.client, 1), self.stop)
+        column(Separator(theme), head, client, self.doing, self.figures, within=self, spacing=TIGHT)
         for changed in (server.facts_changed, server.changed, replies.state_changed):
             changed.connect(self.show_server)
         self.show_server()
@@ -112,9 +101,14 @@ class ServerSection(Section):
         answered = f"{counted(facts.answered, 'request')} answered"
         self.doing.setText(self._doing(running) if running else answered)
         self.stop.setVisible(running is not None)
-        self.speed.show_value(formatting.rate(request.tokens_per_second if request else None))
-        self.accepted.show_value(formatting.percent(request.acceptance if request else None))
-        self.waiting.show_value(formatting.count(len(facts.waiting)) if facts.waiting else formatting.NONE)
+        figures = []
+        if request is not None and request.tokens_per_second is not None:
+            figures.append(f"{formatting.rate(request.tokens_per_second)} tokens/s")
+        if request is not None and request.acceptance is not None:
+            figures.append(f"{formatting.percent(request.acceptance)} acceptance")
+        if facts.waiting:
+            figures.append(f"{len(facts.waiting):,} waiting")
+        self.figures.setText(" · ".join(figures))
 
     def _doing(self, running: RequestFacts) -> str:
         """Return what a request does, such as `Writing  ·  120 tokens`."""
@@ -145,6 +139,9 @@ class SpeedPanel(QScrollArea):
         self._pending = Statistics()
         # Whether the figures are those of a reply that is written in another chat; `_show_state` sees its end.
         self._is_elsewhere = False
+        # Whether they are of a reply that is or was written while the chat was open, and of one before the last.
+        self._is_now = True
+        self._is_earlier = False
         self.throttle = Throttle(self, self._show_pending)
         self.setAccessibleName("Speed panel")
         self.setMinimumWidth(220)
@@ -154,16 +151,11 @@ class SpeedPanel(QScrollArea):
         self.training.setAccessibleName("Show the training")
         set_tip(self.training, "Show the training in the Models window")
         self.training.hide()
-        self.speed = SpeedSection(theme)
+        self.speed = SpeedFigures(theme)
+        self.server = ServerLines(controller.server, controller.replies, theme)
         self.drafting = DraftControls(controller.drafting, theme)
-        self.time = TimeSection(theme)
-        self.server = ServerSection(controller.server, controller.replies, theme)
-        self.drafts = DraftFigures(theme, "Drafts")
-        self.reply = FigureSection(theme, "Reply")
-        self.memory = MemorySection(theme, "Memory")
-        self.model = ModelSection(theme, "Model")
-        self._figures = self.drafts, self.reply, self.memory, self.model
-        self.sections: tuple[Section, ...] = (self.time, self.drafting, self.server, *self._figures)
+        self.details = Details(theme)
+        self.sections = self.drafting, self.details
         self._column = self._build_column(theme)
         scrolled(self._column, self)
         controller.replies.state_changed.connect(self._show_state)
@@ -181,15 +173,11 @@ class SpeedPanel(QScrollArea):
     def _build_column(self, theme: Theme) -> QWidget:
         ground = Ground(theme, "window")
         margins = (LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
-        # Each section with the line above it.
-        self._blocks: dict[Section, QWidget] = {}
+        folds = Separator(theme), self.drafting, Separator(theme), self.details
+        parts = self.status, self.training, self.speed, self.server, *folds
+        column(*parts, None, within=ground, margins=margins)
         for section in self.sections:
-            self._blocks[section] = QWidget()
-            column(Separator(theme), section, within=self._blocks[section])
-        column(self.status, self.training, self.speed, *self._blocks.values(), None, within=ground, margins=margins)
-        collapsed = self._settings.values.panel_collapsed
-        for section in (*self.sections, self.drafting.advanced):
-            section.fold(section.name in collapsed)
+            section.fold(section.name not in self._settings.values.panel_unfolded)
             section.folded.connect(self._remember_fold)
         return ground
 
@@ -220,7 +208,7 @@ class SpeedPanel(QScrollArea):
         return QSize(PANEL_WIDTH, 600)
 
     def _show_server(self) -> None:
-        self._blocks[self.server].setVisible(self.server.has_server)
+        self.server.setVisible(self.server.has_server)
 
     def _show_state(self) -> None:
         state = self._controller.replies.state
@@ -242,17 +230,19 @@ class SpeedPanel(QScrollArea):
 
     def _show_pending(self) -> None:
         self._show(statistics=self._pending)
-        self._show_verdict()
 
-    def _show_verdict(self, *, now: bool = True) -> None:
-        """Show in one line what the pending statistics mean; for `now` see `verdict`."""
+    def _verdict(self) -> Verdict:
+        """Return what the shown figures mean."""
+        if not self._has_figures:
+            return Verdict("")
+        if self._source.how.server:
+            return Verdict("No comparison with a remote model")
+        now = self._is_now
         model = self._controller.model_slot.info
         parameters = model.parameters if now and model else 0
         training = now and self._training is not None and self._training.state.is_active
-        line = verdict(self._pending, now=now, training=training, writing=self._is_busy, parameters=parameters)
-        if self._source.how.server:
-            line = Verdict("No comparison with a remote model")
-        self.speed.show_verdict(line if self._has_figures else Verdict(""))
+        figures = self._source.statistics
+        return verdict(figures, now=now, training=training, writing=self._is_busy, parameters=parameters)
 
     def _note_message(self, message: Message, *, now: bool = True) -> None:
         """Show the figures stored with a reply that has ended.
@@ -262,9 +252,16 @@ class SpeedPanel(QScrollArea):
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:
             return
         self._pending = message.statistics
+        self._is_now = now
+        last = self._controller.chat.path.last_reply
+        self._is_earlier = last is not None and last.id != message.id
         how = message.drafting or Drafting(None)
         self._show(statistics=message.statistics, finish=message.finish_reason, how=how)
-        self._show_verdict(now=now)
+
+    def show_reply(self, message: Message) -> None:
+        """Show the figures of a reply of the open chat, unless one is being written."""
+        if not self._is_busy:
+            self._note_message(message, now=False)
 
     def show_last_reply(self) -> None:
         """Show the figures of the open chat's last reply, unless one is being written."""
@@ -278,8 +275,9 @@ class SpeedPanel(QScrollArea):
 
     def _clear_figures(self) -> None:
         self._pending = Statistics()
+        self._is_now = True
+        self._is_earlier = False
         self._show(statistics=self._pending, finish=None, how=Drafting(None))
-        self._show_verdict()
 
     def _show(self, **changes: Any) -> None:
         """Change the given fields of the shown `FigureSource`, and show it.
@@ -296,17 +294,12 @@ class SpeedPanel(QScrollArea):
             changes["how"] = Drafting(None if server else self._controller.drafting.reply_mode, server=server)
         source = self._source._replace(**changes)
         self._source = source
-        has_figures = self._has_figures
-        self.speed.figures.setVisible(has_figures)
-        self._blocks[self.time].setVisible(has_figures and not source.how.server)
+        meaning = self._verdict()
+        self.speed.figures.setVisible(self._has_figures)
         self.speed.owner.setText(self._owner())
-        self.speed.show_figures(source)
-        self.drafting.show_reply(source.statistics, busy)
-        self.time.show_statistics(source.statistics)
-        for section in self._figures:
-            section.show_figures(source)
-            has_values = any(text(source) != formatting.NONE for text in SECTIONS[section.name].values())
-            self._blocks[section].setVisible(has_values or not source.how.server)
+        self.speed.show_figures(source, meaning)
+        self.drafting.show_reply(source.statistics, writing=busy, busy=meaning.color == "muted")
+        self.details.show_figures(source)
 
     @property
     def _is_busy(self) -> bool:
@@ -328,20 +321,18 @@ class SpeedPanel(QScrollArea):
         how = self._source.how
         if not self._has_figures:
             return "The last reply has no figures" if self._controller.chat.path.last_reply else "No reply yet"
-        reply = "Last reply"
+        reply = "Earlier reply" if self._is_earlier else "Last reply"
         if busy:
             reply = "Reply in another chat" if self._is_elsewhere else "This reply"
         if busy and how.mode and self._controller.drafting.problem(how.mode):
             return f"{reply} · Nothing is drafted"
-        mode = how.mode.label if how.mode else ""
-        if how.mode is Mode.OFF and not busy:
-            # Not the label `Off`: the mode may have been Auto, before drafting was prepared.
-            mode = "not drafted"
+        # That an ended reply was not drafted stands in the line above.
+        is_shown = busy or how.mode is not Mode.OFF
+        mode = how.mode.label if how.mode and is_shown else ""
         part = "last part" if how.last_part else ""
         server = f"on {how.server}" if how.server else ""
         return " · ".join(filter(None, (reply, part, server, mode)))
 
     def _remember_fold(self, name: str, folded: bool) -> None:
-        settings = self._settings.values
-        others = tuple(each for each in settings.panel_collapsed if each != name)
-        self._settings.change_values(panel_collapsed=(*others, name) if folded else others)
+        others = tuple(each for each in self._settings.values.panel_unfolded if each != name)
+        self._settings.change_values(panel_unfolded=others if folded else (*others, name))

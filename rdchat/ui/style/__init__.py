@@ -32,9 +32,7 @@ from rdchat.ui.style.formatting import (
     model_label,
     percent,
     rate,
-    rate_digits,
     ratio,
-    ratios,
     share,
     speedup,
 )

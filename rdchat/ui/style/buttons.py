@@ -41,9 +41,11 @@ class FlatButton(QToolButton):
 
     Attributes:
         looks_checked: Whether it is drawn as pressed while it is checked.
+        focus_changed: Emitted when it gets or loses the focus; its owner may conceal it then.
     """
 
     looks_checked = True
+    focus_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None, act: Action | None = None) -> None:
         super().__init__(parent, autoRaise=True)
@@ -54,6 +56,12 @@ class FlatButton(QToolButton):
         """Show before the text whether what it folds is unfolded."""
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.setArrowType(Qt.ArrowType.DownArrow if unfolded else Qt.ArrowType.RightArrow)
+
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
+            self.focus_changed.emit()
+        return done
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Keep the focus while disabled: Qt would move it on, away from a Send button that becomes Stop."""
@@ -73,13 +81,7 @@ class FlatButton(QToolButton):
 
 
 class IconButton(FlatButton):
-    """A flat icon button. A concealed one draws nothing, but stays in the layout and in the Tab order.
-
-    Attributes:
-        focus_changed: Emitted when it gets or loses the focus; its owner may conceal it then.
-    """
-
-    focus_changed = Signal()
+    """A flat icon button. A concealed one draws nothing, but stays in the layout and in the Tab order."""
 
     def __init__(
         self, icon: str, name: str, theme: Theme, parent: QWidget | None = None, act: Action | None = None
@@ -111,12 +113,6 @@ class IconButton(FlatButton):
         if concealed != self._concealed:
             self._concealed = concealed
             self.update()
-
-    def event(self, event: QEvent) -> bool:
-        done = super().event(event)
-        if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
-            self.focus_changed.emit()
-        return done
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self._concealed:

@@ -1,6 +1,6 @@
 """The row of small buttons of a message, below a reply or beside a prompt's bubble, and the statistics of a reply.
 
-The statistics are shown in two ways: a line beside the buttons while the pointer is on the reply, and a popup.
+A quiet line beside the buttons says how much faster drafting made the reply; a popup has all statistics.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,16 +12,15 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Drafting, MadeWith, Message
-from rdchat.inference.api import DRAFTERS, Mode, Role, Statistics
+from rdchat.inference.api import Mode, Role, Statistics
 from rdchat.ui.speed.figures import FIGURES, FigureSource
-from rdchat.ui.speed.sections import FigureRow
+from rdchat.ui.speed.sections import FigureRow, verdict
 from rdchat.ui.style import (
     DEFINITIONS,
     MEDIUM,
     SMALL,
     TIGHT,
     CopyButton,
-    ElidedLabel,
     IconButton,
     Part,
     Popover,
@@ -40,35 +39,20 @@ from rdchat.ui.style import (
 )
 from rdchat.ui.transcript.message_parts import MessageArea
 
-# The modes whose drafter has a name to show; prompt lookup has none.
-_NAMED = {mode for mode, drafter in DRAFTERS.items() if drafter.option}
 _LAST_PART = "of the last part"
 # The longest value that the popup shows, in characters; its tooltip has the complete one.
 _NAME_LENGTH = 24
-# The longest part of the line, and the longest list of drafters that is read for it: an import may have any.
-_PART_LENGTH = 200
+# The longest list of drafters that is read: an import may have any.
 _DRAFTERS_LENGTH = 2000
 # The popup's width, in pixels.
 _WIDTH = 280
 # The figures that the popup shows at once; the others appear with More.
 _FIRST = {"Speed", "Speed-up", "Time to first token"}
-# The figures of the line, the most important first, and how each is written there.
-_IN_LINE = {
-    "Speed": "{}",
-    "Speed-up": "{}",
-    "Tokens per step": "{} tokens per step",
-    "Acceptance": "{} acceptance",
-    "Steps with a draft": "steps with a draft: {}",
-    "Time to first token": "first token {}",
-    "Reading time": "reading {}",
-}
 _EDITED = "You edited this text. The figures of the model's text are with the original reply."
 _TEMPERATURE = "How freely the model chose: 0 always takes the most likely token."
 
 HEIGHT = 28
 """The row's height, in pixels."""
-# The sign between the parts of the line.
-_BETWEEN = " · "
 
 
 class Fact(NamedTuple):
@@ -79,24 +63,10 @@ class Fact(NamedTuple):
     definition: str
 
 
-def summary(message: Message) -> list[str]:
-    """Return the parts of the line of statistics, the most important first; figures not measured are left out."""
-    measured = message.statistics
-    drafting = message.drafting
-    parts = ["edited" if message.edited else ""]
-    if measured is not None:
-        figures = [(FIGURES[name](FigureSource(measured)), form) for name, form in _IN_LINE.items()]
-        source = "disk" if measured.disk_prompt_tokens else "memory"
-        cached = measured.cached_prompt_tokens
-        parts += [
-            f"on {drafting.server}" if drafting and drafting.server else "",
-            _mode_text(drafting) if drafting else "",
-            *(form.format(value) for value, form in figures if value != formatting.NONE),
-            f"{cached:,} of {measured.prompt_tokens:,} prompt tokens from {source}" if cached else "",
-            f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
-            _LAST_PART if drafting and drafting.last_part else "",
-        ]
-    return [cut(part, _PART_LENGTH) for part in parts if part]
+def speed_line(statistics: Statistics) -> str:
+    """Return how much faster or slower drafting made a reply; empty where that was not measured."""
+    meaning = verdict(statistics, now=False, writing=False, parameters=0)
+    return meaning.text if meaning.color in ("success", "warning") else ""
 
 
 def facts(message: Message) -> list[Fact]:
@@ -147,6 +117,9 @@ def _drafting_facts(drafting: Drafting | None) -> list[Fact]:
     last_part = "The reply was continued: all figures are those of the part that was written last."
     return [
         Fact("Drafting", _mode_text(drafting), f"The drafting mode that ran. {drafting.reason}".rstrip()),
+        Fact(
+            "Server", cut(drafting.server, _NAME_LENGTH), f"The remote server that wrote the reply: {drafting.server}."
+        ),
         Fact("Drafter", name, f"What proposed the tokens: {drafting.drafter}"),
         Fact("Figures", _LAST_PART if drafting.last_part else "", last_part),
     ]
@@ -193,16 +166,6 @@ class ReplyDetails(Popover):
         open_beside(self, self._button)
 
 
-class FactsLine(ElidedLabel):
-    """The parts of a summary, without the last ones that do not fit."""
-
-    def fitting_text(self, width: int) -> str:
-        parts = self.text().split(_BETWEEN)
-        while len(parts) > 1 and self.fontMetrics().horizontalAdvance(_BETWEEN.join(parts)) > width:
-            parts.pop()
-        return self.fontMetrics().elidedText(_BETWEEN.join(parts), Qt.TextElideMode.ElideRight, width)
-
-
 class MessageActions(QWidget):
     """Copy, edit or regenerate, and the step to other alternatives; for a reply also its statistics and tokens."""
 
@@ -238,12 +201,14 @@ class MessageActions(QWidget):
             self._tokens = self._button("tokens", "Show tokens", partial(area.tokens_requested.emit, message.id))
             parts += [self._button("regenerate", "Regenerate reply", regenerate), self._details, self._tokens]
         self._more = self._button("more", "More", self._open_menu)
-        self.facts = FactsLine(area.theme, "", "muted", -1)
-        self.facts.setFont(control_font(-1, tabular=True))
-        self.facts.setContentsMargins(SMALL, 0, 0, 0)
-        self.facts.setAccessibleName("Reply statistics")
-        row(*parts, self._more, (self.facts, 1), within=self, spacing=0)
-        self.facts.setHidden(is_prompt)
+        self.speed = TextButton("", area.theme, partial(area.speed_requested.emit, message.id), color="muted")
+        self.speed.setFont(control_font(-1, tabular=True))
+        self.speed.focus_changed.connect(self._reveal)
+        set_tip(self.speed, "Show the speed panel")
+        parts += [self._more, self.speed]
+        if not is_prompt:
+            parts.append(None)
+        row(*parts, within=self, spacing=0)
         self.setFixedHeight(HEIGHT)
         keep_room(self)
 
@@ -259,12 +224,9 @@ class MessageActions(QWidget):
         """Show which alternative this is, whether the text is the person's, and what can be done."""
         self._message = message
         several = message.siblings > 1
-        parts = summary(message)
-        self._summary = _BETWEEN.join(parts)
+        self.speed.setText(speed_line(message.statistics or Statistics()))
         self.copy_button.setEnabled(bool(message.text))
         if message.role is not Role.USER:
-            self.facts.setAccessibleDescription(", ".join(parts))
-            set_tip(self.facts, self._summary)
             self._details.setEnabled(bool(facts(message)))
             self._tokens.setEnabled(bool(message.text))
         for button in (self._previous, self._next, self.compare):
@@ -284,7 +246,7 @@ class MessageActions(QWidget):
     def set_revealed(self, *, last: bool | None = None, hovered: bool | None = None) -> None:
         """Set whether it is the last message or under the pointer (None: as before), and show its buttons if so.
 
-        The line of statistics is shown under the pointer alone.
+        The line on its speed is shown under the pointer alone.
         """
         self._last = self._last if last is None else last
         self._hovered = self._hovered if hovered is None else hovered
@@ -292,10 +254,10 @@ class MessageActions(QWidget):
 
     def _reveal(self) -> None:
         """Show the buttons and the line, or conceal them; `show_actions` has made the line's text before."""
-        focused = any(button.hasFocus() for button in (*self._buttons, self._previous, self._next))
+        focused = any(button.hasFocus() for button in (*self._buttons, self._previous, self._next, self.speed))
         for button in self._buttons:
             button.set_concealed(not (self._last or self._hovered or focused))
-        self.facts.setText(self._summary if self._hovered or focused else "")
+        self.speed.setVisible(bool(self.speed.text()) and (self._hovered or focused))
 
     def _open_menu(self) -> None:
         self.menu_requested.emit(self._more.mapToGlobal(self._more.rect().bottomLeft()))

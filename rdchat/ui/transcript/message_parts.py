@@ -401,6 +401,7 @@ class MessageArea(QScrollArea):
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
+    speed_requested = Signal(int)
     quote_requested = Signal(str)
     note_requested = Signal(Message, str)
     compare_requested = Signal(int)

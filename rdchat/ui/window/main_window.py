@@ -113,7 +113,7 @@ class MainWindow(QMainWindow):
         self._opened_by_hand: QWidget | None = None
         # Whether the window has been on the screen since the start.
         self._was_on_screen = False
-        # Whether a reply with figures has ended since the start, in a stored chat.
+        # Whether a reply with figures has ended since the start, in a stored chat, and no question waited for that.
         self._has_figures = False
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
         self._unsaved = UnsavedQuestion(controller.recorder, self)
@@ -161,7 +161,7 @@ class MainWindow(QMainWindow):
         """The speed panel, built when it is first shown."""
         windows = self.windows
         panel = SpeedPanel(self._controller, self._theme)
-        panel.time.ledger.clicked.connect(self.actions_.ledger.trigger)
+        panel.details.ledger.clicked.connect(self.actions_.ledger.trigger)
         panel.training.clicked.connect(windows.show_training)
         for picker in (panel.drafting.drafter, panel.drafting.draft_model):
             picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
@@ -184,6 +184,12 @@ class MainWindow(QMainWindow):
         self.show_side(self.panel_side)
         self.panel.show_drafting()
 
+    def _show_speed(self, message_id: int) -> None:
+        """Show the figures of a reply in the panel."""
+        self.show_side(self.panel_side)
+        if message := self._controller.chat.path.find_message(message_id):
+            self.panel.show_reply(message)
+
     def _add_prompt(self) -> None:
         self._show_settings("Presets")
         self.settings_window.presets.add_prompt()
@@ -194,16 +200,17 @@ class MainWindow(QMainWindow):
             self.toggle(side)
 
     def toggle(self, side: QWidget) -> None:
-        """Show or hide the sidebar or the panel; remember it unless the window is too narrow for it."""
+        """Show or hide the sidebar or the panel, and remember it: for the sidebar only in a window with room for it."""
         show = side.isHidden()
-        if self._opened_by_hand is not None or self.width() < self._room_for(side):
+        is_narrow = self._opened_by_hand is not None or self.width() < self._room_for(side)
+        if is_narrow:
             # This side alone is shown, until the window is wide enough for it.
             self._opened_by_hand = side if show else None
-            self._fold()
-        elif side is self.sidebar:
-            self._controller.settings.change_values(sidebar_visible=show)
-        else:
+        if side is self.panel_side:
             self._controller.settings.change_values(panel_visible=show)
+        elif not is_narrow:
+            self._controller.settings.change_values(sidebar_visible=show)
+        self._fold()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -339,6 +346,7 @@ class MainWindow(QMainWindow):
         conversation.notices.choose_model_requested.connect(commands.choose_model)
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
         conversation.transcript.tokens_requested.connect(windows.show_tokens)
+        conversation.transcript.speed_requested.connect(self._show_speed)
         conversation.transcript.compare_requested.connect(windows.compare)
         conversation.tools.settings.clicked.connect(lambda: self._show_settings("Tools"))
         conversation.composer.field.prompts.new_requested.connect(self._add_prompt)
@@ -388,7 +396,8 @@ class MainWindow(QMainWindow):
         """Announce the end of a reply to a screen reader, and of a long one to a person who is in another program."""
         figures = reply.statistics or Statistics()
         chat_id = reply.conversation_id
-        self._has_figures |= bool(chat_id and reply.statistics)
+        ended = self._has_figures or bool(chat_id and reply.statistics)
+        self._has_figures = ended and not self._controller.chat.unsent.waiting
         calls = self._controller.calls
         # Whether a call of the reply waits for the person.
         waits = bool(reply.tool_calls) and calls.holds(chat_id) and not calls.runs_in(chat_id)

@@ -390,10 +390,10 @@ def _view(do: Commands) -> list[Command | None]:
         Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply, tip="Draft trees"),
         Command(
             "ledger",
-            "Speed Details",
+            "Time Ledger",
             lambda: show_in_front(do.parts.windows.ledger),
             "Ctrl+Alt+L",
-            tip="Time ledger, exact times, and more figures of the last reply",
+            tip="Where the time of all replies went",
             in_menu=False,
         ),
         None,

@@ -19,7 +19,7 @@ from tests.chat.transfer.tasks import back_up, prepare
 HARMLESS = {
     "appearance", "text_size", "sampling", "sampling_chosen", "system_prompt", "seed", "model", "dtype",
     "recent_models", "drafts", "downloads_at_once", "models_folder", "last_chat", "larger_model_declined",
-    "looked_for_updates", "panel_visible", "panel_collapsed", "sidebar_visible", "titles_by_model", "earlier_replies",
+    "looked_for_updates", "panel_visible", "panel_unfolded", "sidebar_visible", "titles_by_model", "earlier_replies",
     "earlier_replies_after", "server_port", "server_substitutes_models", "prefix_cache_bytes", "unload_after_minutes",
     "menu_bar_item", "stays_open", "window_geometry", "window_state", "side_windows", "presets", "prompts",
     "palette_recent", "keep_caches", "kept_caches_gb", "image_cap", "notes_tokens", "long_chats", "unconfirmed",

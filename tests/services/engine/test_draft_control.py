@@ -197,7 +197,7 @@ def test_it_is_told_why_a_reply_was_decoded_plainly_until_something_changes(
     engine.replies = [Reply(mode_reason="There is no drafter.")]
     window.ask("One")
     drafting = window.drafting
-    assert drafting.last_problem == "The last reply was written without drafting. There is no drafter."
+    assert drafting.last_problem == "There is no drafter."
     drafting.change(_LOOKUP)
     assert drafting.last_problem == ""
 

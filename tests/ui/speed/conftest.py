@@ -17,5 +17,6 @@ def panel_visible() -> bool:
 def controls(qtbot: QtBot, theme: Theme, chat: Chat) -> DraftControls:
     controls = DraftControls(chat.controller.drafting, theme)
     qtbot.addWidget(controls)
+    controls.fold(False)
     controls.show()
     return controls

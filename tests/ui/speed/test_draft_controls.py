@@ -31,7 +31,7 @@ from tests.ui.shown_widgets import choose_files, entries_of, turn_wheel
 
 
 def _choose(controls: DraftControls, mode: Mode) -> None:
-    box = controls.mode if mode in (Mode.AUTO, Mode.OFF) else controls.always
+    box = controls.mode
     box.setCurrentIndex(box.findData(mode))
     box.activated.emit(box.currentIndex())
 
@@ -51,28 +51,22 @@ def test_each_mode_shows_what_it_uses_and_no_dead_row(chat: Chat, controls: Draf
         Mode.OFF: set(),
         Mode.AUTO: {"Drafter", "Draft model"},
         Mode.SPECULATIVE: {"Draft model", "Draft tokens"},
-        Mode.DRAFTER: {"Drafter", "Beams", "Beam length", "Prompt lookup too"},
+        Mode.DRAFTER: {"Drafter", "Beams", "Beam length", "Lookup too"},
         Mode.LOOKUP: {"Draft tokens"},
     }.items():
         _choose(controls, mode)
         assert chat.controller.drafting.settings.mode is mode
         assert controls.explanation.text() == MODES[mode]
         assert _shown(controls) == used
-        assert controls.advanced.isVisible()
         assert controls.mode.currentData() == mode
-        assert controls.always.currentData() == (Mode.AUTO if mode is Mode.OFF else mode)
+        assert controls.exact.isVisible()
 
 
-def test_auto_and_off_stand_at_the_mode_and_the_others_under_advanced(chat: Chat, controls: DraftControls) -> None:
+def test_exact_times_are_switched_there(chat: Chat, controls: DraftControls) -> None:
     chat.start()
-    modes = lambda box: [box.itemData(place) for place in range(box.count())]  # noqa: E731
-    assert modes(controls.mode) == [Mode.AUTO, Mode.OFF]
-    assert {*modes(controls.mode), *modes(controls.always)} == {*Mode}
-    assert controls.advanced.isAncestorOf(controls.always)
-    _choose(controls, Mode.LOOKUP)
-    assert modes(controls.mode) == [Mode.AUTO, Mode.OFF, Mode.LOOKUP], "what is used is shown"
-    _choose(controls, Mode.OFF)
-    assert modes(controls.mode) == [Mode.AUTO, Mode.OFF]
+    for exact in (True, False):
+        controls.exact.click()
+        assert chat.controller.drafting.exact_times == exact
 
 
 def test_a_remote_model_has_one_sentence_instead_of_dead_controls(chat: Chat, controls: DraftControls) -> None:
@@ -83,7 +77,10 @@ def test_a_remote_model_has_one_sentence_instead_of_dead_controls(chat: Chat, co
     assert controls.explanation.text() == "The other computer decides how it drafts."
     assert not controls.mode.isVisible()
     assert not _shown(controls)
-    assert not controls.advanced.isVisible()
+    assert not controls.exact.isVisible()
+    controls.fold(True)
+    assert controls.brief.text() == controls.explanation.text()
+    controls.fold(False)
     chat.controller.model_slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
     assert controls.mode.isVisible()
@@ -150,6 +147,7 @@ def test_a_drafter_trained_in_a_terminal_is_found(qtbot: QtBot, chat: Chat, wind
     _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter."))
     chat.start()
     controls = window.panel.drafting
+    controls.fold(False)
     _choose(controls, Mode.DRAFTER)
     qtbot.waitUntil(controls.problem.isVisible)
     if looked == "mode":
@@ -237,7 +235,6 @@ def test_the_menu_chooses_modes_and_shows_why_one_cannot_run(qtbot: QtBot, chat:
 def test_the_draft_settings_are_reached_by_key(chat: Chat, window: MainWindow) -> None:
     chat.start()
     window.activateWindow()
-    window.panel.drafting.head.click()
     assert not window.panel.drafting.mode.isVisible()
     window.actions_.draft_settings.trigger()
     assert window.panel.drafting.mode.hasFocus()

@@ -9,11 +9,11 @@ from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Drafting, Message, MessagePath, MessageStatus
+from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api import LedgerEntry, Statistics, grouped_entries, ledger_rows
 from rdchat.inference.api.requests import Mode, Role
 from rdchat.ui.speed.ledger_window import LedgerTree, LedgerWindow
-from rdchat.ui.style import Theme, formatting
+from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import choose_files, shown_child
@@ -76,7 +76,7 @@ def test_new_figures_keep_what_is_selected(qtbot: QtBot, tree: LedgerTree) -> No
 @pytest.fixture
 def ledger(chat: Chat, window: MainWindow) -> LedgerWindow:
     chat.start()
-    window.panel.time.ledger.click()
+    window.panel.details.ledger.click()
     assert window.windows.ledger.isVisible()
     return window.windows.ledger
 
@@ -108,14 +108,13 @@ def test_it_fills_while_a_reply_is_written_and_empties_on_reset(chat: Chat, ledg
     chat.qtbot.waitUntil(lambda: ledger.tree.rows == ())
 
 
-def test_exact_times_are_switched_there_and_their_cost_is_told(chat: Chat, ledger: LedgerWindow) -> None:
+def test_what_exact_times_cost_is_told(chat: Chat, ledger: LedgerWindow) -> None:
     assert "one without" in ledger.cost.text()
-    ledger.exact.click()
-    assert chat.controller.drafting.exact_times
+    chat.controller.drafting.set_exact_times(True)
     _measure(chat)
     chat.qtbot.waitUntil(lambda: ledger.note.text().startswith("The sum of 1 reply since the last reset. Exact times"))
     _end(chat, tps=30.0)
-    ledger.exact.click()
+    chat.controller.drafting.set_exact_times(False)
     _end(chat, tps=40.0)
     told = "With exact times, the last replies ran at 30.0 instead of 40.0 tokens/s."
     chat.qtbot.waitUntil(lambda: ledger.cost.text() == told)
@@ -146,22 +145,6 @@ def test_a_file_that_cannot_be_written_gives_an_error(
     assert box.informativeText() == "Choose another folder or name."
     assert "ledger.csv" not in caplog.text, "the person chose the name"
     box.close()
-
-
-def test_it_has_the_last_replys_figures_that_the_panel_leaves_out(
-    chat: Chat, ledger: LedgerWindow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = lambda: {figure.name: figure.value.text() for figure in ledger.figures}  # noqa: E731
-    assert set(values().values()) == {formatting.NONE}
-    statistics = Statistics(generated_tokens=9, rounds=4, target_calls=4, host_syncs=8, verified_nodes=48)
-    reply = Message(2, 1, 1, Role.ASSISTANT, "", MessageStatus.COMPLETE, 0.0, statistics=statistics)
-    monkeypatch.setattr(MessagePath, "last_reply", property(lambda _path: reply))
-    chat.controller.chat.message_changed.emit(reply)
-    chat.qtbot.waitUntil(lambda: values()["Waits per step"] == "2.00")
-    assert values()["Checked per step"] == "12.0"
-    monkeypatch.undo()
-    chat.controller.chat.start_new()
-    chat.qtbot.waitUntil(lambda: set(values().values()) == {formatting.NONE})
 
 
 def test_names_can_be_read_in_a_small_window(chat: Chat, ledger: LedgerWindow) -> None:

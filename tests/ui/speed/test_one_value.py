@@ -24,7 +24,7 @@ from rdchat.inference.api import (
 from rdchat.inference.api.ledger_view import REPLY, grouped_entries, ledger_rows
 from rdchat.inference.benchmark.result import FIGURES as BENCH_FIGURES, BenchResult
 from rdchat.ui.speed.figures import FIGURES, FigureSource
-from rdchat.ui.speed.sections import TimeSection
+from rdchat.ui.speed.sections import TimeRows, TimeShares
 from rdchat.ui.style import NONE, STAGES, Theme
 
 # The figures of a benchmark that the panel has too, by the panel's names.
@@ -178,16 +178,21 @@ def test_a_row_of_the_ledger_counts_what_it_names(replies: list[Statistics]) -> 
 
 
 def test_the_bar_and_the_rows_of_a_reply_have_the_same_shares(qtbot: QtBot, theme: Theme) -> None:
-    section = TimeSection(theme)
-    qtbot.addWidget(section)
+    shares = TimeShares(theme)
+    times = TimeRows(theme)
+    for part in (shares, times):
+        qtbot.addWidget(part)
 
     @settings(max_examples=20)
     @given(_replies())
     def check(reply: Statistics) -> None:
-        section.show_statistics(reply)
-        for part in section.bar.accessibleDescription().split("; "):
+        shares.show_statistics(reply)
+        times.show_statistics(reply)
+        named = {row.name for row in times.rows.values()}
+        for part in shares.bar.accessibleDescription().split("; "):
             name, share = part.split(": ")
             spent = next(spent for spent in Spent if STAGES[spent][0] == name)
-            assert section.rows[spent].share.text() == share
+            assert shares.rows[spent].value.text() == share
+            assert name in named
 
     check()

@@ -1,19 +1,23 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QHelpEvent
-from PySide6.QtWidgets import QToolTip
+from PySide6.QtWidgets import QLabel, QToolTip
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api import (
     AutoChoice,
+    DraftOptions,
     DraftSettings,
     FinishReason,
     LedgerEntry,
     LoadProgress,
     Mode,
+    ModeOption,
     PrefillProgress,
     Spent,
     Statistics,
@@ -50,13 +54,12 @@ def _panel(chat: Chat, theme: Theme) -> SpeedPanel:
 
 @pytest.fixture
 def panel(qtbot: QtBot, theme: Theme, chat: Chat) -> SpeedPanel:
-    """A panel whose sections were all unfolded once: their rows are there."""
+    """A panel with all its figures."""
     panel = _panel(chat, theme)
     qtbot.addWidget(panel)
     panel.resize(280, 700)
-    for section in (panel.drafts, panel.reply, panel.memory, panel.model):
+    for section in panel.sections:
         section.fold(False)
-        section.fold(True)
     panel.show()
     return panel
 
@@ -77,8 +80,8 @@ def show(chat: Chat, panel: SpeedPanel) -> Show:
 
 
 def _value(panel: SpeedPanel, name: str) -> str:
-    """The text of a figure below the charts."""
-    return next(section.rows[name].value.text() for section in panel._figures if name in section.rows)
+    """The text of a figure of the details."""
+    return panel.details.rows[name].value.text()
 
 
 def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedPanel) -> None:
@@ -90,7 +93,6 @@ def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedP
     chat.start()
     assert panel.status.state.text() == "Ready"
     assert not panel.status.progress.isVisible()
-    assert panel.model.model_name.text() == "tiny"
     assert _value(panel, "Precision") == "float32"
     assert _value(panel, "Runs on") == "CPU"
 
@@ -115,7 +117,6 @@ def test_figures_of_a_reply(panel: SpeedPanel, show: Show) -> None:
     assert _value(panel, "From memory") == "200"
     assert _value(panel, "Peak memory") == "812 MB"
     assert _value(panel, "Context") == "512 of 2,048"
-    assert panel.memory.context_bar.value() == 250
 
 
 def test_figures_change_at_most_ten_times_a_second(chat: Chat, panel: SpeedPanel) -> None:
@@ -133,7 +134,7 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     chat.say("Hello")
     words, explanation = ENDS[FinishReason.LENGTH]
     chat.qtbot.waitUntil(lambda: _value(panel, "Ended") == words)
-    assert explanation in panel.reply.rows["Ended"].toolTip()
+    assert explanation in panel.details.rows["Ended"].toolTip()
     chat.open.start_new()
     assert _value(panel, "Ended") == formatting.NONE
     chat.open.open_chat(listed(chat.controller.chats)[0].id)
@@ -146,7 +147,6 @@ def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPan
     chat.controller.open_last_chat()
     chat.wait_for(EngineState.NO_MODEL)
     assert panel.status.state.text() == "No model loaded"
-    assert panel.model.model_name.text() == "None"
     assert _value(panel, "Weights") == formatting.NONE
 
 
@@ -178,35 +178,46 @@ def test_drafting_figures_stand_beside_the_plain_baseline(panel: SpeedPanel, sho
         others_share=0.0,
     )
     show(drafted)
-    assert panel.speed.plain.value.text() == "20.0 tokens/s"
-    assert panel.speed.ratio.text() == "1.25x"
+    assert panel.speed.plain.value.text() == "20.0"
+    assert panel.speed.reason.text() == "1.25x faster with drafting"
     assert _value(panel, "Writing time") == "4.00 s"
     assert panel.speed.acceptance.value.text() == "50\N{NARROW NO-BREAK SPACE}%"
     assert panel.speed.per_step.value.text() == "2.50"
-    assert _value(panel, "Steps with a draft") == "40"
-    assert not {"Checked per step", "Waits per step"} & panel.drafts.rows.keys(), "they are behind Details"
-    assert [(bar.label, bar.value, bar.share) for bar in panel.drafts.lengths.bars] == [
+    assert _value(panel, "Steps with a draft") == "40 of 40"
+    assert (_value(panel, "Checked per step"), _value(panel, "Waits per step")) == ("12.0", "1.00")
+    assert [(bar.label, bar.value, bar.share) for bar in panel.details.lengths.bars] == [
         (str(length), "10", 1.0) for length in range(4)
     ]
-    assert [bar.description for bar in panel.drafts.positions.bars] == [
+    assert [bar.description for bar in panel.details.positions.bars] == [
         f"Position {place}: {share}\N{NARROW NO-BREAK SPACE}% kept" for place, share in ((1, 75), (2, 50), (3, 25))
     ]
-    assert panel.drafts.positions.accessibleDescription().startswith("Position 1: 75")
+    assert panel.details.positions.accessibleDescription().startswith("Position 1: 75")
+    assert panel.details.positions.isVisible()
 
 
 def test_plain_decoding_shows_no_draft_figures_and_no_ratio(panel: SpeedPanel, show: Show) -> None:
     """A plain reply of 40 tokens once showed 0.87x, as its baseline was measured while the machine did nothing else."""
     show(replace(_STATISTICS, target_calls=100, host_syncs=100, plain_step_ms=34.8))
-    assert panel.speed.plain.value.text() == "25.0 tokens/s", "it is its own measure"
+    assert not panel.speed.plain.isVisible(), "it is its own measure"
     assert panel.speed.per_step.value.text() == "1.00"
-    for figure in (panel.speed.acceptance, *panel.drafts.rows.values()):
-        assert figure.value.text() == formatting.NONE
-    assert panel.drafts.lengths.bars == ()
-    assert not panel.speed.ratio.isVisible()
-    assert not panel.speed.alike.isVisible()
+    for figure in ("Steps with a draft", "Kept per step", "Checked per step", "By the drafter"):
+        assert _value(panel, figure) == formatting.NONE
+    assert not panel.details.lengths.isVisible()
 
 
-_EXPECTED = AutoChoice("drafter", 8, 2, 1.4, 1.0, "Expected: 1.4 times as fast.")
+def test_that_a_reply_was_not_drafted_is_said_once(chat: Chat, panel: SpeedPanel) -> None:
+    """It stood there five times."""
+    chat.start()
+    chat.engine.replies = [Reply(mode_reason="There is no drafter.")]
+    chat.say("Hello")
+    plain = (LedgerEntry("prefill", "", 1, 50.0), LedgerEntry("wait for token", "", 100, 250.0))
+    panel._note_message(replace(chat.path[-1], statistics=replace(_STATISTICS, target_calls=100, ledger=plain)))
+    shown = [label.text() for label in panel.findChildren(QLabel) if label.isVisible()]
+    assert [text for text in shown if "without draft" in text.lower()] == ["Written without drafting"]
+    assert "There is no drafter." in panel.drafting.problem.text()
+
+
+_EXPECTED = AutoChoice("drafter", 8, 2, 1.4, 1.0, "Expected: 1.4 times as fast.", 1.4)
 
 
 def _begin_auto(chat: Chat) -> None:
@@ -221,37 +232,48 @@ def _begin_auto(chat: Chat) -> None:
 
 def test_what_auto_does_while_it_writes(chat: Chat, panel: SpeedPanel) -> None:
     _begin_auto(chat)
-    for choice, said, more in (
-        (AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here."), "Drafting would be slower here.", ""),
-        (_EXPECTED, "Auto is using the drafter. Expected: 1.4 times as fast.", "8 beams of 2 tokens. "),
-        (replace(_EXPECTED, mode="lookup", length=7), "Auto is using prompt lookup. Expected: ", "6 tokens. "),
-        (replace(_EXPECTED, mode="lookup", length=2), "Auto is using prompt lookup. Expected: ", "1 token. "),
+    panel.drafting.fold(True)
+    for choice, said, folded in (
+        (AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here."), "Drafting would be", "not drafting"),
+        (_EXPECTED, "Auto is using the drafter: 8 beams of 2 tokens.", "8 beams of 2 tokens"),
+        (replace(_EXPECTED, mode="lookup", length=7), "Auto is using prompt lookup: 6 tokens.", "6 tokens"),
+        (replace(_EXPECTED, mode="lookup", length=2), "Auto is using prompt lookup: 1 token.", "1 token"),
     ):
-        short = replace(_STATISTICS, choice=choice, generated_tokens=12, decode_ms=500.0)
-        chat.controller.replies.statistics_changed.emit(short)
-        chat.qtbot.waitUntil(lambda short=short: panel._source.statistics == short)
+        statistics = replace(_STATISTICS, choice=choice, others_share=0.0)
+        chat.controller.replies.statistics_changed.emit(statistics)
+        chat.qtbot.waitUntil(lambda statistics=statistics: panel._source.statistics == statistics)
         assert panel.drafting.explanation.text().startswith(said)
-        assert more in panel.drafting.explanation.toolTip()
+        assert panel.drafting.brief.isVisible()
+        assert panel.drafting.brief.text() == f"Auto · {folded}"
+        assert (choice.words in panel.drafting.explanation.toolTip()) == (choice.mode != "off")
 
 
-def test_what_auto_expects_never_stands_beside_a_figure_that_says_the_opposite(chat: Chat, panel: SpeedPanel) -> None:
-    """The headline said 0.77x, and the note "Drafting is 1.14x here"."""
+def _texts(panel: SpeedPanel) -> str:
+    """All texts of the panel and their tooltips."""
+    labels = panel.findChildren(QLabel)
+    return "\n".join(f"{label.text()}\n{label.toolTip()}" for label in labels if label.isVisible())
+
+
+def test_a_busy_computer_gets_no_ratio_and_nothing_that_one_is_made_of(chat: Chat, panel: SpeedPanel) -> None:
+    """ "No verdict" stood beside "0.14 to 0.18x", "4.08 ± 0.46" and "Expected: 4.5 times as fast"."""
     _begin_auto(chat)
-    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, choice=_EXPECTED, plain_step_ms=30.8))
-    chat.qtbot.waitUntil(panel.speed.ratio.isVisible)
-    assert (panel.speed.ratio.text(), panel.speed.ratio._color) == ("0.77x", "warning")
-    assert panel.drafting.explanation.text() == "Auto is using the drafter."
+    quiet = replace(_DRAFTED, choice=_EXPECTED)
+    early = replace(quiet, generated_tokens=12, decode_ms=500.0)
+    for statistics, compared in ((early, False), (quiet, True), (replace(quiet, others_share=0.4), False)):
+        chat.controller.replies.statistics_changed.emit(statistics)
+        chat.qtbot.waitUntil(lambda statistics=statistics: panel._source.statistics == statistics)
+        texts = _texts(panel)
+        assert panel.speed.plain.isVisible() == compared
+        assert ("1.25x" in texts) == ("20.0" in texts) == ("Expected: 1.4" in texts) == compared
+    assert panel.speed.reason.text().startswith("No verdict")
+    assert panel.speed.decode.text() == "25.0"
 
 
-def test_what_auto_did_is_told_after_a_reply_that_it_began(panel: SpeedPanel, show: Show) -> None:
-    """The note fell back to "not measured yet"; after a stop in the prompt, what Auto was about to do stayed."""
+def test_what_auto_was_about_to_do_is_gone_after_a_stop_in_the_prompt(panel: SpeedPanel, show: Show) -> None:
     choice = AutoChoice("off", 0, 0, 1.0, 1.0, "Not drafting yet.")
     usual = panel.drafting.explanation.text()
-    show(replace(_DRAFTED, target_calls=60, choice=choice))
-    assert panel.drafting.explanation.text() == "Auto drafted in 40 of 60 steps of the last reply."
     show(replace(_STATISTICS, choice=choice))
-    assert panel.drafting.explanation.text() == "Auto did not draft in the last reply."
-    assert "Not drafting yet." in panel.drafting.explanation.toolTip()
+    assert panel.drafting.explanation.text() == "Not drafting yet."
     show(Statistics(prompt_tokens=900, choice=choice))
     assert panel.drafting.explanation.text() == usual
 
@@ -284,10 +306,27 @@ def test_figures_say_whose_they_are(chat: Chat, panel: SpeedPanel) -> None:
     chat.wait_for(EngineState.IDLE)
     assert panel.speed.owner.text() == "No reply yet"
     chat.open.open_chat(asked.id)
-    assert panel.speed.owner.text() == "Last reply · not drafted", "as the scripted engine says"
+    assert panel.speed.owner.text() == "Last reply", "the scripted engine has not drafted"
     chat.controller.continue_reply(chat.path[-1].id)
     chat.wait_for(EngineState.IDLE)
-    assert panel.speed.owner.text() == "Last reply · last part · not drafted"
+    assert panel.speed.owner.text() == "Last reply · last part"
+
+
+def test_the_figures_of_an_earlier_reply_can_be_shown(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    chat.say("One")
+    chat.say("Two")
+    panel.show_reply(chat.path[1])
+    assert panel.speed.owner.text() == "Earlier reply"
+    panel.show_reply(chat.path[-1])
+    assert panel.speed.owner.text() == "Last reply"
+    panel.show_reply(chat.path[1])
+    _begin_auto(chat)
+    panel.show_reply(chat.path[1])
+    assert panel.speed.owner.text() == "This reply · Auto"
+    chat.engine.gate.open()
+    chat.wait_for(EngineState.IDLE)
+    assert panel.speed.owner.text() == "Last reply"
 
 
 def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel) -> None:
@@ -303,14 +342,12 @@ def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel
     for shown, told in ((said, False), (replace(said, rounds=20, target_calls=20, drafted=40, accepted=30), True)):
         panel._note_message(replace(last, statistics=shown))
         assert panel.speed.decode.text() == "29.5"
-        assert not panel.time.isVisible()
+        assert not panel.speed.times.isVisible()
         assert not panel.speed.plain.isVisible()
-        assert (
-            panel.speed.acceptance.isVisible() == panel.speed.per_step.isVisible() == panel.drafts.isVisible() == told
-        )
-        assert panel.reply.isVisible()
-    panel.drafts.fold(False)
-    assert panel.drafts.lengths.bars == ()
+        assert panel.speed.acceptance.isVisible() == panel.speed.per_step.isVisible() == told
+        groups = panel.details._groups
+        assert (groups["Drafts"].isVisible(), groups["Reply"].isVisible()) == (told, True)
+    assert panel.details.lengths.bars == ()
     panel._note_message(replace(last, statistics=Statistics(ttft_ms=300)))
     assert not panel.speed.decode.isVisible(), "it does not say how many tokens it wrote"
     chat.open.start_new()
@@ -319,10 +356,8 @@ def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel
     chat.controller.model_slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
     chat.say("And here?")
-    assert panel.speed.owner.text() == "Last reply · not drafted"
-    assert panel.time.isVisible()
-    assert panel.speed.plain.isVisible()
-    assert panel.drafts.isVisible()
+    assert panel.speed.owner.text() == "Last reply"
+    assert panel.speed.times.isVisible()
 
 
 def test_a_chat_whose_replies_were_not_measured_says_so(chat: Chat, panel: SpeedPanel) -> None:
@@ -348,57 +383,77 @@ def test_nothing_moves_when_the_scroll_bar_appears(chat: Chat, panel: SpeedPanel
     chat.say("Hi")
     panel.resize(300, 2000)
     chat.qtbot.waitUntil(lambda: panel.verticalScrollBar().maximum() == 0)
-    edge = panel.time.total.mapTo(panel, panel.time.total.rect().topRight()).x()
+    right = panel.speed.times.bar
+    edge = right.mapTo(panel, right.rect().topRight()).x()
     panel.resize(300, 400)
     chat.qtbot.waitUntil(lambda: panel.verticalScrollBar().maximum() > 0)
-    assert panel.time.total.mapTo(panel, panel.time.total.rect().topRight()).x() == edge
+    assert right.mapTo(panel, right.rect().topRight()).x() == edge
 
 
 def test_before_the_first_reply_there_are_no_dashes(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
-    for part in (panel.speed.figures, panel.speed.reason, panel.time):
+    for part in (panel.speed.figures, panel.speed.reason):
         assert not part.isVisible()
     chat.say("Hi")
     assert panel.speed.figures.isVisible()
-    assert panel.time.isVisible()
     chat.open.start_new()
     assert panel.speed.owner.text() == "No reply yet"
     assert not panel.speed.figures.isVisible(), "a new chat had dashes, once another one had figures"
-    assert not panel.time.isVisible()
 
 
 def test_the_keyboard_goes_down_the_panel(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
     chat.say("Hi")
     chat.controller.drafting.change(DraftSettings(mode=Mode.DRAFTER))
-    focus = panel.time.head
+    focus = panel.drafting.head
     tops = []
     while True:
         if focus.isVisible() and focus.isEnabled() and focus.focusPolicy() & Qt.FocusPolicy.TabFocus:
             tops.append(focus.mapTo(panel.widget(), focus.rect().topLeft()).y())
-        if focus is panel.model.head:
+        if focus is panel.details.ledger:
             break
         focus = focus.nextInFocusChain()
-    assert len(tops) > 8
+    assert len(tops) > 6
     assert tops == sorted(tops)
 
 
-def test_a_folded_section_stays_folded(qtbot: QtBot, theme: Theme, chat: Chat, panel: SpeedPanel) -> None:
-    folded = chat.controller.settings.values.panel_collapsed
-    assert not panel.memory.rows["Context"].isVisible()
-    assert panel.memory.head.accessibleName() == "Memory, folded"
-    panel.memory.head.click()
-    assert panel.memory.rows["Context"].isVisible()
+def test_the_folds_are_remembered(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
+    chat.start()
+    panel = _panel(chat, theme)
+    qtbot.addWidget(panel)
+    panel.show()
+    assert not panel.drafting.mode.isVisible()
+    assert panel.details.head.accessibleName() == "Details, folded"
+    panel.details.head.click()
+    assert panel.details.rows["Context"].isVisible()
     again = _panel(chat, theme)
     qtbot.addWidget(again)
-    assert again.memory.head.isChecked()
-    panel.time.head.click()
-    assert not panel.time.bar.isVisible()
-    panel.memory.head.click()
-    assert set(chat.controller.settings.values.panel_collapsed) == {*folded, "Time"}
+    assert [section.head.isChecked() for section in again.sections] == [False, True]
+    panel.drafting.head.click()
+    panel.details.head.click()
+    assert chat.controller.settings.values.panel_unfolded == ("Drafting settings",)
 
 
-def test_figures_are_there_when_a_section_is_first_unfolded(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
+def test_folded_settings_say_the_mode_and_the_size_of_its_drafts(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    brief = panel.drafting.brief
+    assert not brief.isVisible()
+    panel.drafting.fold(True)
+    for settings, said in (
+        (DraftSettings(), "Auto"),
+        (DraftSettings(Mode.OFF), "Off"),
+        (DraftSettings(Mode.DRAFTER, beam_width=3, beam_length=6), "Drafter head · 3 beams of 6 tokens"),
+        (DraftSettings(Mode.LOOKUP, draft_tokens=7), "Prompt lookup · 7 tokens"),
+    ):
+        chat.controller.drafting.change(settings)
+        assert (brief.text(), brief.isVisible()) == (said, True)
+    chat.engine.options = DraftOptions(Path(), (ModeOption(Mode.DRAFTER, False, "There is no drafter."),))
+    chat.controller.drafting.change(DraftSettings(Mode.DRAFTER))
+    chat.qtbot.waitUntil(lambda: brief.text() == "Drafter head · There is no drafter. Until then drafting is off.")
+    assert brief._color == "warning"
+
+
+def test_figures_are_there_when_the_details_are_unfolded(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
     """Their rows are built then."""
     panel = _panel(chat, theme)
     qtbot.addWidget(panel)
@@ -406,18 +461,22 @@ def test_figures_are_there_when_a_section_is_first_unfolded(qtbot: QtBot, theme:
     chat.start()
     chat.controller.replies.statistics_changed.emit(_STATISTICS)
     qtbot.waitUntil(lambda: panel.speed.decode.text() != formatting.NONE)
-    assert not panel.reply.rows
-    panel.reply.head.click()
-    assert panel.reply.rows["Tokens written"].isVisible()
+    assert not panel.details.rows
+    panel.details.head.click()
+    assert panel.details.rows["Tokens written"].isVisible()
     assert _value(panel, "Tokens written") == "101"
-    panel.model.head.click()
     assert _value(panel, "Runs on") == "CPU"
+    panel.details.head.click()
+    chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, generated_tokens=102))
+    qtbot.waitUntil(lambda: panel._source.statistics.generated_tokens == 102)
+    panel.details.head.click()
+    assert _value(panel, "Tokens written") == "102", "they follow the reply"
 
 
 def test_headings_can_be_read_after_a_change_to_dark(theme: Theme, panel: SpeedPanel) -> None:
     """They stayed as dark as in the light scheme."""
     theme.set_scheme(Qt.ColorScheme.Dark)
-    image = panel.time.head.grab().toImage()
+    image = panel.details.head.grab().toImage()
     brightest = max(image.pixelColor(x, y).value() for x in range(image.width()) for y in range(image.height()))
     assert brightest > 200
 
@@ -434,9 +493,10 @@ def test_the_smallest_panel_shows_every_figure_whole(panel: SpeedPanel, show: Sh
         accepted_lengths=(500, 500),
         plain_step_ms=3.0,
         context_tokens=9999,
+        others_share=0.0,
     )
     show(large)
-    assert panel.speed.ratio.isVisible()
+    assert panel.speed.plain.isVisible()
     panel.resize(panel.minimumWidth(), 300)
     panel.show_drafting()
     content = panel.widget()
@@ -474,32 +534,32 @@ _DRAFTED = replace(
 
 def test_the_ratio_is_shown_as_far_as_it_is_known(panel: SpeedPanel, show: Show) -> None:
     """It was shown after three tokens, and climbed from 0.66x to 1.47x."""
-    for plain_step_ms, error, tokens, shown in (
-        (50.0, 0.1, 101, "success"),  # 1.25
-        (50.0, 0.3, 101, "text"),  # 0.96 to 1.8
-        (41.0, 0.0, 101, "success"),  # 1.03
-        (40.4, 0.0, 101, "alike"),
-        (34.8, 0.0, 101, "warning"),  # 0.87
-        (32.4, 0.2, 101, "text"),  # 0.81 stood in amber beside a baseline whose ± reached below the speed
-        (20.0, 0.38, 101, "nothing"),  # while other programs were busy, 0.33x of a speed that was measured before
-        (20.0, 1.9, 101, "nothing"),
-        (50.0, 0.1, 29, "nothing"),
+    for plain_step_ms, error, tokens, said, color in (
+        (50.0, 0.1, 101, "1.1 to 1.4x faster with drafting", "success"),
+        (50.0, 0.3, 101, "Faster or slower with drafting: 0.96 to 1.8x", "text"),
+        (41.0, 0.0, 101, "1.02x faster with drafting", "success"),
+        (40.4, 0.0, 101, "As fast as without drafting", "text"),
+        (34.8, 0.0, 101, "Slower with drafting: 0.87x", "warning"),
+        # 0.81 stood in amber beside a baseline whose ± reached below the speed.
+        (32.4, 0.2, 101, "Faster or slower with drafting: 0.67 to 1.02x", "text"),
+        # While other programs were busy, 0.33x of a speed that was measured before.
+        (20.0, 0.38, 101, "No verdict: the speed of the computer changed", "text"),
+        (20.0, 1.9, 101, "No verdict: the speed of the computer changed", "text"),
+        (50.0, 0.1, 29, "Too short to compare", "text"),
     ):
         decode_ms = 40.0 * (tokens - 1)
         measured = replace(_DRAFTED, generated_tokens=tokens, decode_ms=decode_ms, plain_step_ms=plain_step_ms)
         show(replace(measured, plain_error=error))
-        assert panel.speed.ratio.isVisible() == (shown in ("success", "text", "warning"))
-        assert panel.speed.alike.isVisible() == (shown == "alike")
-        assert (panel.speed.plain.value.text() == formatting.NONE) == (shown == "nothing")
-        assert not panel.speed.ratio.isVisible() or panel.speed.ratio._color == shown
+        assert (panel.speed.reason.text(), panel.speed.reason._color) == (said, color)
+        assert panel.speed.plain.isVisible() == said.endswith(("drafting", "x"))
 
 
 def test_rounds_that_gained_no_token_are_no_gain_in_speed(panel: SpeedPanel, show: Show) -> None:
     """Prompt lookup that found nothing once showed 1.17x in green: other programs had slowed the baseline down."""
     nothing = replace(_DRAFTED, target_calls=100, rounds=100, accepted=0, accepted_lengths=(100,), plain_error=0.1)
     show(replace(nothing, plain_step_ms=46.8))
-    assert panel.speed.reason.text() == "No verdict: it may be faster or slower"
-    assert (panel.speed.ratio.text(), panel.speed.ratio._color) == ("0.85 to 1.2x", "text")
+    assert panel.speed.reason.text() == "Faster or slower with drafting: 0.85 to 1.2x"
+    assert panel.speed.reason._color == "text"
 
 
 _LEDGER = (
@@ -516,38 +576,57 @@ _LEDGER = (
 
 
 def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel, show: Show) -> None:
-    assert panel.time.total.value.text() == formatting.NONE
+    shares = panel.speed.times
+    assert not panel.details.times.isVisible()
     show(replace(_DRAFTED, ledger=_LEDGER))
-    assert panel.time.total.value.text() == "4.50 s"
     space = "\N{NARROW NO-BREAK SPACE}"
-    rows = panel.time.rows
-    laid_out = panel.speed, panel.time  # they are shown with the first figures
-    chat.qtbot.waitUntil(lambda: all(part.height() >= part.heightForWidth(part.width()) for part in laid_out))
+    chat.qtbot.waitUntil(lambda: panel.speed.height() >= panel.speed.heightForWidth(panel.speed.width()))
     place = panel.drafting.pos()
-    assert {
-        STAGES[spent][0]: (row.value.text(), row.share.text()) for spent, row in rows.items() if row.isVisible()
-    } == {
-        "Reading": ("500 ms", f"11{space}%"),
-        "Drafting": ("200 ms", f"4.4{space}%"),
-        "Checking": ("3.20 s", f"71{space}%"),
-        "Without draft": (formatting.NONE, ""),
-        "Other": ("600 ms", f"13{space}%"),
+    assert {STAGES[spent][0]: row.value.text() for spent, row in shares.rows.items() if row.isVisible()} == {
+        "Reading": f"11{space}%",
+        "Drafting": f"4.4{space}%",
+        "Checking": f"71{space}%",
+        "Token by token": formatting.NONE,
+        "Other": f"13{space}%",
     }
-    assert rows[Spent.SEEING].isHidden()
-    assert sum(panel.time.bar.shares.values()) == pytest.approx(1)
+    assert shares.rows[Spent.SEEING].isHidden()
+    assert sum(shares.bar.shares.values()) == pytest.approx(1)
+    times = lambda: [(row.name, row.value.text()) for row in panel.details.times.rows.values()]  # noqa: E731
+    assert times() == [
+        ("Reply", "4.50 s"),
+        ("Reading", "500 ms"),
+        ("Chat template and tokens", "20 ms"),
+        ("Reading the prompt", "480 ms"),
+        ("Drafting", "200 ms"),
+        ("Checking", "3.20 s"),
+        ("Other", "600 ms"),
+        ("Prepare steps", "500 ms"),
+        ("Hand over tokens", "99 ms"),
+        ("Not measured", "1 ms"),
+    ]
     show(_DRAFTED)  # no times yet
-    assert panel.time.total.value.text() == formatting.NONE
+    assert times() == []
     assert panel.drafting.pos() == place, "the draft controls jumped when a row of times appeared"
     show(replace(_DRAFTED, ledger=_LEDGER))
-    assert panel.time.total.value.text() == "4.50 s"
-    assert f"Checking: 71{space}%" in panel.time.bar.accessibleDescription()
-    at = QPoint(panel.time.bar.width() // 2, 5)
-    panel.time.bar.event(QHelpEvent(QEvent.Type.ToolTip, at, panel.time.bar.mapToGlobal(at)))
+    assert f"Checking: 71{space}%" in shares.bar.accessibleDescription()
+    at = QPoint(shares.bar.width() // 2, 5)
+    shares.bar.event(QHelpEvent(QEvent.Type.ToolTip, at, shares.bar.mapToGlobal(at)))
     assert "exact times separate the two" in QToolTip.text()
     QToolTip.hideText()
     show(replace(_DRAFTED, ledger=(LedgerEntry("see", "", 1, 300.0), *_LEDGER)))
-    assert panel.time.total.value.text() == "4.80 s"
-    assert rows[Spent.SEEING].isVisible()
+    assert times()[:2] == [("Reply", "4.80 s"), ("Seeing", "300 ms")]
+    assert shares.rows[Spent.SEEING].isVisible()
+
+
+def test_folded_it_shows_at_most_twelve_figures(panel: SpeedPanel, show: Show) -> None:
+    """There were some forty, in seven sections."""
+    for section in panel.sections:
+        section.fold(True)
+    show(replace(_DRAFTED, ledger=_LEDGER, choice=_EXPECTED, plain_error=0.2, speeds=(20.0, 30.0)))
+    labels = [label.text() for label in panel.findChildren(QLabel) if label.isVisible()]
+    figures = [text for text in labels if re.search(rf"\d|^{formatting.NONE}$", text)]
+    assert "1.04 to 1.6x faster with drafting" in figures
+    assert len([*figures, panel.speed.sparkline]) <= 12
 
 
 def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: MainWindow) -> None:
@@ -557,9 +636,11 @@ def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: Mai
     chat.controller.drafting.change(DraftSettings(mode=Mode.DRAFTER))
     chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, ledger=_LEDGER))
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
-    speed = panel.speed.owner, panel.speed.decode, panel.speed.ratio, panel.speed.acceptance, panel.speed.per_step
-    times = panel.time.bar, panel.time.total
-    for size, seen in (((900, 560), (*speed, *times)), ((1180, 780), (*speed, *times, panel.drafting.mode))):
+    seen = (
+        panel.speed.reason, panel.speed.decode, panel.speed.plain, panel.speed.acceptance, panel.speed.per_step,
+        panel.speed.sparkline, panel.speed.times, panel.drafting.brief, panel.details.head,
+    )  # fmt: skip
+    for size in ((900, 560), (1180, 780)):
         window.resize(*size)
         chat.qtbot.waitUntil(lambda size=size: (window.width(), window.height()) == size)
         window.show_side(window.panel_side)  # the smaller window has room for one side
@@ -581,15 +662,15 @@ def test_a_slow_reply_is_not_blamed_while_a_training_runs(chat: Chat, panel: Spe
     for statistics in (slow, _DRAFTED):
         show(statistics)
         assert panel.speed.reason.text() == "No verdict: a training is running"
-        assert panel.speed.ratio.isVisible()
-        assert (panel.speed.ratio._color, panel.speed.reason._color) == ("muted", "text")
+        assert panel.speed.reason._color == "text"
+        assert not panel.speed.plain.isVisible()
     training.state = TrainingState.NOTHING
     for statistics, said, color in (
-        (slow, "Slower: its drafts cost more time than they saved", "warning"),
-        (_DRAFTED, "Fine: drafting makes it faster", "success"),
+        (slow, "Slower with drafting: 0.42x", "warning"),
+        (_DRAFTED, "1.25x faster with drafting", "success"),
     ):
         show(statistics)
-        assert (panel.speed.reason.text(), panel.speed.ratio._color) == (said, color)
+        assert (panel.speed.reason.text(), panel.speed.reason._color) == (said, color)
     training.save_and_end()
 
 
@@ -604,7 +685,7 @@ def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> N
     lost = AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here.", 0.8)
     plainly, unmeasured = (replace(_STATISTICS, choice=choice) for choice in (lost, replace(lost, speedup=None)))
     for statistics, stored, now in (
-        (plainly, "Fine: nothing was worth drafting", "Too small to gain: measured"),
+        (plainly, "Nothing was worth drafting", "Too small to gain: measured"),
         (
             replace(unmeasured, others_share=0.0),
             "Written without drafting",

@@ -161,6 +161,7 @@ def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat
     chat.start()
     drafting.change(DraftSettings(Mode.DRAFTER, drafter=pipe.named("chosen")))
     qtbot.waitUntil(lambda: len(drafting.drafters) == 2)
+    window.panel.drafting.fold(False)
     picker = window.panel.drafting.drafter
     assert {"fit", "unfitname", "problem", "chosen"} <= check_tips(pipe, menu_tips(picker.menu()))
     assert "chosen" in check(pipe, window)

@@ -4,66 +4,45 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QEnterEvent
-from PySide6.QtWidgets import QApplication, QLabel
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus
-from rdchat.inference.api import HeadKind, Mode, SamplingParams, Statistics
+from rdchat.inference.api import Mode, SamplingParams, Statistics
 from rdchat.ui.speed.sections import FigureRow
-from rdchat.ui.style import DEFINITIONS, Theme
-from rdchat.ui.transcript.message_actions import Fact, FactsLine, ReplyDetails, facts, summary
+from rdchat.ui.style import DEFINITIONS
+from rdchat.ui.transcript.message_actions import Fact, ReplyDetails, facts, speed_line
 from rdchat.ui.transcript.view import TranscriptView
 from tests.ui.transcript.conftest import DRAFTED, Show, answered, button, reply, widget_of
 
 NNBSP = "\N{NARROW NO-BREAK SPACE}"
 
 
-DRAFTED_LINE = [
-    "2.00 tokens per step",
-    f"33{NNBSP}% acceptance",
-    "steps with a draft: 30",
-    "first token 120 ms",
-    "reading 80 ms",
-    "8 of 40 prompt tokens from memory",
-]
 REMOTE = Statistics(generated_tokens=60, ttft_ms=300, decode_ms=2000)
 PLAIN = replace(DRAFTED, rounds=0, drafted=0, accepted=0, target_calls=60, plain_step_ms=50.0)
+COMPARED = replace(DRAFTED, plain_step_ms=50.0, others_share=0.0)
 
 
 @pytest.mark.parametrize(
-    ("statistics", "drafting", "parts"),
+    ("statistics", "line"),
     [
-        (
-            DRAFTED,
-            Drafting(Mode.DRAFTER, drafter="/models/my drafter"),
-            ["Drafter head", "30.0 tokens/s", *DRAFTED_LINE, "drafter my drafter"],
-        ),
-        (
-            DRAFTED,
-            Drafting(Mode.DRAFTER, drafter="some-org/eagle", kind=HeadKind.EAGLE3),
-            ["Drafter head, EAGLE-3", "30.0 tokens/s", *DRAFTED_LINE, "drafter eagle"],
-        ),
-        # The drafter was one of several.
-        (DRAFTED, Drafting(Mode.AUTO, drafter="a", kind=HeadKind.EAGLE3), ["Auto", "30.0 tokens/s", *DRAFTED_LINE]),
-        (
-            replace(DRAFTED, plain_step_ms=50.0),
-            Drafting(Mode.LOOKUP, last_part=True),
-            ["Prompt lookup", "30.0 tokens/s", "1.50x", *DRAFTED_LINE, "of the last part"],
-        ),
-        (PLAIN, Drafting(Mode.OFF), ["not drafted", "30.0 tokens/s", "1.00 tokens per step", *DRAFTED_LINE[3:]]),
-        # One reply had 979 ms in the panel, and 1.11 s below it: that was until the first token was shown.
-        (replace(DRAFTED, prefill_ms=95), None, ["30.0 tokens/s", *DRAFTED_LINE]),
-        (replace(PLAIN, ledger=()), None, ["30.0 tokens/s", "1.00 tokens per step", DRAFTED_LINE[3], DRAFTED_LINE[5]]),
-        # It had "Off" in its line, which no server had said.
-        (REMOTE, Drafting(None, server="studio"), ["on studio", "29.5 tokens/s", "first token 300 ms"]),
-        (REMOTE, Drafting(Mode.AUTO, server="studio"), ["on studio", "Auto", "29.5 tokens/s", "first token 300 ms"]),
-        (None, None, []),
+        (COMPARED, "1.50x faster with drafting"),
+        (replace(COMPARED, plain_step_ms=60.0, plain_error=0.2), "About 2x faster with drafting"),
+        (replace(COMPARED, plain_step_ms=25.0), "Slower with drafting: 0.75x"),
+        (replace(COMPARED, plain_step_ms=33.5), ""),
+        (replace(COMPARED, plain_error=0.3), "1.1 to 2.2x faster with drafting"),
+        (replace(COMPARED, plain_step_ms=36.0, plain_error=0.3), ""),
+        # It had a ratio without any word on the other work of the computer.
+        (replace(COMPARED, others_share=0.5), ""),
+        (replace(COMPARED, others_share=None), ""),
+        (DRAFTED, ""),
+        (PLAIN, ""),
+        (REMOTE, ""),
+        (Statistics(), ""),
     ],
 )
-def test_a_line_says_the_most_telling_first(
-    statistics: Statistics | None, drafting: Drafting | None, parts: list[str]
-) -> None:
-    assert summary(reply(2, "Hi", statistics=statistics, drafting=drafting)) == parts
+def test_a_line_says_what_drafting_gained_where_that_was_measured(statistics: Statistics, line: str) -> None:
+    assert speed_line(statistics) == line
 
 
 def told(statistics: Statistics | None, drafting: Drafting | None = None, **more: Any) -> dict[str, Fact]:
@@ -78,7 +57,9 @@ def test_every_fact_is_defined() -> None:
     assert (values["Drafter"], values["Figures"]) == ("prompt lookup", "of the last part")
     assert found["Drafting"].definition.endswith("It repeats.")
     assert all(fact.definition.endswith(".") or name == "Drafter" for name, fact in found.items())
-    assert "Drafting" not in told(REMOTE, Drafting(None, server="studio"))
+    remote = told(REMOTE, Drafting(None, server="studio"))
+    assert remote["Server"].value == "studio"
+    assert "Drafting" not in remote
 
 
 def test_the_automatic_modes_drafters_are_all_named_and_cut_where_they_are_long() -> None:
@@ -132,13 +113,8 @@ def test_what_a_reply_was_made_with_comes_first() -> None:
     assert (plain["Temperature"].value, "System prompt" in plain) == ("0.7", False)
 
 
-def test_figures_of_an_edited_reply_are_those_of_what_was_written_on() -> None:
-    assert summary(reply(2, "Mine", edited=True)) == ["edited"]
+def test_the_text_of_an_edited_reply_is_the_persons() -> None:
     assert [fact.value for fact in told(None, edited=True).values()] == ["Edited by you"]
-    statistics = Statistics(prompt_tokens=9, generated_tokens=4)
-    onward = reply(2, "Mine", edited=True, statistics=statistics, drafting=Drafting(Mode.OFF, last_part=True))
-    first, *_, last = summary(onward)
-    assert (first, last) == ("edited", "of the last part")
 
 
 def test_steps_in_which_prompt_lookup_found_nothing_are_no_steps_with_a_draft() -> None:
@@ -149,19 +125,10 @@ def test_steps_in_which_prompt_lookup_found_nothing_are_no_steps_with_a_draft() 
         ),
         Drafting(Mode.LOOKUP),
     )
-    assert found["Steps with a draft"].value == "1"
+    assert found["Steps with a draft"].value == "1 of 6"
     assert found["Acceptance by position, %"].value == "100"
     assert found["Kept per step"].value == found["Longest branch"].value == "0.17"
     assert found["Kept per step"].definition.endswith("and so on: 0, 1.")
-
-
-def test_a_line_that_does_not_fit_ends_with_a_whole_part(theme: Theme, qtbot: QtBot) -> None:
-    line = FactsLine(theme, "Draft model · 30.0 tokens/s · 1.50x")
-    qtbot.addWidget(line)
-    assert line.fitting_text(line.fontMetrics().horizontalAdvance("Draft model · 30.0 tokens/s · ")) == (
-        "Draft model · 30.0 tokens/s"
-    )
-    assert line.fitting_text(9999) == line.text()
 
 
 LOOKED_UP = Drafting(Mode.LOOKUP, drafter="prompt lookup")
@@ -172,23 +139,27 @@ def view(show: Show) -> TranscriptView:
     return show(answered("Hello", statistics=DRAFTED, drafting=LOOKED_UP, model="tiny"))
 
 
-def line_of(view: TranscriptView) -> QLabel:
-    return widget_of(view, 2).actions_row.facts
-
-
-def test_a_line_shows_under_the_pointer_and_while_a_button_of_the_reply_has_the_focus(
-    qtbot: QtBot, view: TranscriptView
+def test_a_line_shows_under_the_pointer_and_while_the_reply_has_the_focus_and_leads_to_the_panel(
+    qtbot: QtBot, show: Show
 ) -> None:
+    view = show(answered("Hello", statistics=COMPARED, drafting=LOOKED_UP))
     place = QPointF(1, 1)
     leave = QEvent(QEvent.Type.Leave)
-    line = line_of(view)
+    actions = widget_of(view, 2).actions_row
     # The window may have come up under the pointer.
-    for event, text in ((leave, ""), (QEnterEvent(place, place, place), "Prompt lookup · 30.0 tokens/s"), (leave, "")):
+    for event, shown in ((leave, False), (QEnterEvent(place, place, place), True), (leave, False)):
         QApplication.sendEvent(widget_of(view, 2), event)
-        assert line.text()[: len(text) or None] == text
+        assert actions.speed.isVisible() == shown
     view.activateWindow()
     button(widget_of(view, 2), "Copy reply").setFocus(Qt.FocusReason.TabFocusReason)
-    qtbot.waitUntil(lambda: line_of(view).text() != "")
+    qtbot.waitUntil(actions.speed.isVisible)
+    actions.speed.setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.waitUntil(actions.speed.hasFocus)
+    with qtbot.waitSignal(view.speed_requested) as asked:
+        actions.speed.click()
+    assert asked.args == [2]
+    view.setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.waitUntil(lambda: not actions.speed.isVisible())
 
 
 def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view: TranscriptView) -> None:
@@ -196,7 +167,7 @@ def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view:
     details = view.findChild(ReplyDetails)
     qtbot.waitUntil(details.isVisible)
     told = [figure.value.accessibleName() for figure in details.findChildren(FigureRow)]
-    assert "Steps with a draft: 30" in told
+    assert "Steps with a draft: 30 of 30" in told
     assert "Time to first token: 120 ms" in told
     shown = [figure for figure in details.findChildren(FigureRow) if figure.isVisible()]
     assert 1 <= len(shown) <= 3

@@ -241,7 +241,7 @@ def test_a_narrow_window_folds_its_sides_away_and_shows_one_when_asked(
         (window.actions_.panel, (False, True)),
         (window.actions_.sidebar, (True, False)),
         (window.actions_.panel, (False, True)),
-        (window.actions_.panel, (True, False)),
+        (window.actions_.sidebar, (True, False)),
         (window.actions_.sidebar, (False, True)),
         (window.actions_.sidebar, (True, False)),
     ):
@@ -273,6 +273,45 @@ def test_the_panel_opens_with_the_question_after_the_first_reply(chat: Chat, win
     window.actions_.panel.trigger()
     chat.say("Again")
     assert not window.panel.isVisible(), "the person does not want it"
+
+
+def test_the_panel_does_not_open_for_a_question_that_waited(chat: Chat, window: MainWindow) -> None:
+    """It is sent the moment that the first reply ends: the panel opened while that reply was read."""
+    chat.controller.settings.change_values(panel_visible=None)
+    chat.start()
+    chat.hold_reply("Hello")
+    chat.controller.send("More")
+    chat.finish_reply()
+    chat.qtbot.waitUntil(lambda: len(chat.path) == 4)
+    chat.wait_for_reply()
+    assert not window.panel.isVisible()
+    chat.say("Again")
+    assert window.panel.isVisible()
+
+
+def test_a_panel_that_was_closed_in_a_narrow_window_stays_closed(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    """Closing it there was not remembered, so it opened when the window was made wider."""
+    chat.controller.settings.change_values(panel_visible=None)
+    chat.start()
+    window.resize(900, 560)
+    qtbot.waitUntil(lambda: window.width() == 900)
+    for shown in (True, False):
+        window.actions_.panel.trigger()
+        assert window.panel.isVisible() == shown
+    for text in ("Hello", "More"):
+        chat.say(text)
+    window.resize(1200, 800)
+    qtbot.waitUntil(lambda: window.width() == 1200)
+    assert not window.panel.isVisible()
+
+
+def test_the_line_under_a_reply_opens_the_panel_on_it(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("One")
+    chat.say("Two")
+    window.conversation.transcript.speed_requested.emit(chat.path[1].id)
+    assert window.panel.isVisible()
+    assert window.panel.speed.owner.text() == "Earlier reply"
 
 
 def test_a_panel_that_is_first_shown_during_a_reply_follows_it(chat: Chat, window: MainWindow) -> None:

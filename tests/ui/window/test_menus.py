@@ -160,7 +160,7 @@ def test_the_window_menu_lists_what_is_open(window: MainWindow) -> None:
     menu.aboutToShow.emit()
     window.windows.ledger.showMinimized()
     menu.actions()[-1].trigger()
-    assert menu.actions()[-1].text() == "Speed Details"
+    assert menu.actions()[-1].text() == "Time Ledger"
     assert not window.windows.ledger.isMinimized()
 
 

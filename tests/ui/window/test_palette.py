@@ -45,7 +45,7 @@ def test_what_was_used_last_comes_first_also_after_a_restart(chat: Chat, window:
     press_key(palette.field, "Return")
     window.windows.ledger.close()
     palette = _opened(window)
-    assert _listed(palette)[:2] == ["Speed Details", "New Chat"]
+    assert _listed(palette)[:2] == ["Time Ledger", "New Chat"]
     assert chat.controller.settings.values.palette_recent == ("do ledger",)
 
 

@@ -22,6 +22,7 @@ def panel_visible() -> bool:
 def ready(qtbot: QtBot, chat: Chat, window: MainWindow) -> MainWindow:
     chat.start()
     chat.say("Hi")
+    window.panel.drafting.fold(False)
     activate(window)
     return window
 
