@@ -237,8 +237,11 @@ class SpeedFigures(QWidget):
         """Show the figures of a reply, and what they mean; that is hidden if it is empty."""
         statistics = source.statistics
         self.reason.show_text(meaning.text, "text" if meaning.color == "muted" else meaning.color)
-        decode = formatting.rate(statistics.decode_tps)
-        self.decode.show_text(decode, "muted" if statistics.decode_tps is None else "text")
+        # A busy computer had another load when the speed without drafting was measured: neither speed is shown.
+        is_hindered = meaning.color == "muted"
+        speed = None if is_hindered else statistics.decode_tps
+        decode = formatting.rate(speed)
+        self.decode.show_text(decode, "muted" if speed is None else "text")
         self.decode.setAccessibleName(f"Writing: {decode} tokens a second")
         for part in (self.decode, self.unit):
             part.setVisible(not source.how.server or statistics.decode_tps is not None)
@@ -246,8 +249,7 @@ class SpeedFigures(QWidget):
             figure.show_figure(source)
         plain = FIGURES["Without drafting"](source).removesuffix(" tokens/s")
         self.plain.show_value(plain)
-        # A busy computer had another load when the speed without drafting was measured.
-        self.plain.setVisible(plain != formatting.NONE and meaning.color != "muted")
+        self.plain.setVisible(plain != formatting.NONE and not is_hindered)
         self.sparkline.show_speeds(statistics.speeds)
         self.times.show_statistics(statistics)
         self.times.setVisible(not source.how.server)
