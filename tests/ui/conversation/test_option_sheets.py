@@ -295,8 +295,8 @@ def test_options_that_are_unchanged_are_not_submitted(behind: QWidget, theme: Th
 
 def test_changed_options_are_submitted(behind: QWidget, theme: Theme) -> None:
     sheet, submitted = sheet_on(behind, theme)
-    type_number(sheet.temperature, "1.5")
-    sheet.prompt.clear()
+    type_number(sheet.options.fields["temperature"], "1.5")
+    sheet.options.prompt.clear()
     press_key(sheet.model, "Down")
     assert sheet.back.isVisible()
     assert sheet.back.text() == "Go back to Small afterwards"

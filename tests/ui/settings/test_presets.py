@@ -102,7 +102,7 @@ def test_the_limit_of_thinking_reaches_the_engine_and_off_needs_no_switch(
 
 
 def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
-    qtbot.keyClicks(options.prompt, "Be brief.")
+    qtbot.keyClicks(options.form.prompt, "Be brief.")
     options.form.fields["temperature"].setValue(0.3)
     options.form.stop.setPlainText("END")
     assert not options.save.isEnabled()
@@ -114,12 +114,12 @@ def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, ch
     assert not options.defaults.isEnabled()
     chat.open.start_new()
     options.show_values()
-    assert options.prompt.toPlainText() == ""
+    assert options.form.prompt.toPlainText() == ""
     choose(options, "Short answers")
-    assert options.prompt.toPlainText() == "Be brief."
+    assert options.form.prompt.toPlainText() == "Be brief."
     options.form.fields["top_k"].setValue(7)
     assert options.source.text() == "Changed for this chat"
-    marks = [name for name, label in options.form.sources.items() if label.text() == "Changed"]
+    marks = [name for name, label in options.form.marks.items() if label.text() == "Changed"]
     assert marks == ["top_k"]
     chat.say("Hello")
     assert chat.engine.last_contents[0] == "Be brief."
@@ -138,7 +138,7 @@ def test_a_chat_can_have_any_text_although_its_preset_asks_for_json(chat: Chat, 
     assert options.shape.kind.currentText() == "A JSON object"
     options.shape.kind.setCurrentIndex(0)
     options.shape.kind.activated.emit(0)
-    assert options._marks[("answer_shape",)].text() == "Changed"
+    assert options.form.marks["answer_shape"].text() == "Changed"
     chat.say("Hello")
     assert chat.engine.last_request.shape is None
 
