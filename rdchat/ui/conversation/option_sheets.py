@@ -285,7 +285,6 @@ class RegenerateSheet(Sheet):
         answers = ("Cancel", nothing), ("Regenerate", self._submit)
         parts = SMALL, OptionRow(theme, "Model", self.model), self.loading, self.back, self.options
         super().__init__(parent, theme, "Regenerate this reply", _NOTE, answers, parts=parts)
-        self.regenerate = self.buttons[-1]
         self.model.currentIndexChanged.connect(self._refresh)
         self._refresh()
 

@@ -81,8 +81,6 @@ class AnswerShapeForm(QWidget):
         self.shape: AnswerShape | None = None
         self.head = OptionRow(theme, "Answers", self.kind)
         column(self.head, self.schema, self.problem, within=self, spacing=TIGHT + 2)
-        self.schema.hide()
-        self.problem.hide()
         self.kind.activated.connect(self._read)
         self.schema.textChanged.connect(self._read)
 
@@ -174,8 +172,7 @@ class ChatOptions(Popover):
                 self.with_draft,
             ),
         )
-        thinking = self._thinking_row.mark
-        self.form.marks |= {"thinking_choice": thinking, "thinking_tokens": thinking}
+        self.form.marks |= dict.fromkeys(("thinking_choice", "thinking_tokens"), self._thinking_row.mark)
         self.form.marks["answer_shape"] = self.shape.head.mark
         content = Ground(theme, "window")
         margins = LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT

@@ -114,13 +114,12 @@ class SettingsPage(QWidget):
         # The fields of all forms stand in line.
         self._form.setItem(0, QFormLayout.ItemRole.LabelRole, QSpacerItem(_LABELS_WIDTH, 0))
         self.folds: dict[str, SectionHead] = {}
-        self._folded: list[SettingsPage] = []
         # Each field with the name of its setting, and what shows a value in it.
         self._bound: list[tuple[QWidget, str, Callable[[Any], object]]] = []
 
     def show_settings(self, settings: Settings) -> None:
         """Show the settings in the fields that are bound to them."""
-        for page in self._folded:
+        for page in self.findChildren(SettingsPage):
             page.show_settings(settings)
         for field, name, show in self._bound:
             with QSignalBlocker(field):
@@ -132,7 +131,6 @@ class SettingsPage(QWidget):
         head.toggled.connect(page.setVisible)
         head.setChecked(False)
         self.folds[name] = head
-        self._folded.append(page)
         for widget in (head, page):
             self._form.addRow(widget)
 
@@ -142,8 +140,7 @@ class SettingsPage(QWidget):
 
     def add_line(self, *parts: Part, name: str = "") -> None:
         """Add a row of parts, perhaps with a label, without a tooltip."""
-        content = parts[0]
-        self._form.addRow(name, content if isinstance(content, QWidget) and len(parts) == 1 else row(*parts))
+        self._form.addRow(name, row(*parts))
 
     def add_list(self, name: str, spoken: str) -> QListWidget:
         """Add a list; `spoken` is its name for screen readers."""
@@ -158,7 +155,7 @@ class SettingsPage(QWidget):
         """Add a small text as wide as the fields, and return its label; without a text it is hidden."""
         label = small_text(self._theme, text, color)
         label.setFixedWidth(_NOTE_WIDTH)
-        self.add_line(label)
+        self._form.addRow("", label)
         if not text:
             label.hide()
         return label
@@ -385,9 +382,4 @@ class NotesPage(SettingsPage):
         self.add_line(self.search)
         self.notes = NoteList(theme, controller)
         self.search.textChanged.connect(self.notes.search)
-        self.list = self.notes.list
         self.add_line(self.notes, name="Kept")
-
-    def show_settings(self, settings: Settings) -> None:
-        super().show_settings(settings)
-        self.notes.show_notes()

@@ -24,9 +24,7 @@ from rdchat.ui.style import (
     LARGE,
     MEDIUM,
     SHOW_FOLDER,
-    SMALL,
     ElidedLabel,
-    SectionHead,
     SideWindow,
     Theme,
     ThemedLabel,
@@ -43,7 +41,8 @@ from rdchat.ui.style import (
 from rdchat.wording import counted, size_text
 
 _MAX_CACHE_GB = 999.0
-_SIZE = 680, 540
+_SIZE = 680, 640
+_SMALLEST = 680, 440
 # Text is saved after a pause in typing, not after each letter.
 _TYPING_MS = 400
 _SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. Leave it empty for varied replies."
@@ -51,7 +50,7 @@ _WRONG_SEED = "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
 _TITLES = "Models of a billion parameters or more write titles. Titles that you wrote stay."
 _EARLIER = "Local models write text that repeats from earlier replies faster. No reply is changed or sent for that."
 _FORGET = "Forget the text that drafts are copied from. Your chats and their replies stay."
-_MEMORY = "Memory for chats that the model has read, in this window and for other programs."
+_MEMORY = "While a chat is in memory, here or for other programs, the model need not read it again."
 _UNLOADING = "Gives the memory back of a model that nobody uses. It loads again when you type."
 _AUTOMATIC = "Automatically: after 15 minutes on battery, or while memory is short."
 _UNLOADED_AFTER = {None: "Automatically", 5: "5 minutes", 15: "15 minutes", 60: "1 hour", 0: "Never"}
@@ -99,7 +98,7 @@ class SettingsWindow(SideWindow):
     """
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("Settings", _SIZE, _SIZE, parent)
+        super().__init__("Settings", _SIZE, _SMALLEST, parent)
         self._settings = controller.settings
         self._slot = controller.model_slot
         self._theme = theme
@@ -121,12 +120,7 @@ class SettingsWindow(SideWindow):
         for name, page in self._pages.items():
             content = QWidget()
             column(page, None, within=content, margins=LARGE)
-            area = scrolled(content)
-            self.tabs.addTab(area, name)
-            for head in page.folds.values():
-                # Once what it unfolds has its place.
-                placed = single_shot(head, 0, partial(_show_unfolded, area, head))
-                head.toggled.connect(placed.start)
+            self.tabs.addTab(scrolled(content), name)
         column(self.tabs, within=self, margins=MEDIUM)
         self._settings.changed.connect(self.show_settings)
         for changed in (self._slot.loaded, self._slot.load_started, self._slot.unload_started):
@@ -162,15 +156,16 @@ class SettingsWindow(SideWindow):
         self.models_folder.setText(settings.models_folder or "None")
 
     def show_page(self, name: str) -> None:
-        """Go to a page, or to a folded part of one, by its name."""
+        """Go to a page by its name, or to a folded part of one, which is unfolded."""
         for index, (title, page) in enumerate(self._pages.items()):
             if name in {title, *page.folds}:
                 self.tabs.setCurrentIndex(index)
             if head := page.folds.get(name):
-                head.setFocus()
-                # One that is unfolded is shown, too.
-                head.setChecked(False)
                 head.setChecked(True)
+                head.setFocus()
+                # Only the area that has the heading scrolls to it.
+                for area in self.findChildren(QScrollArea):
+                    area.ensureWidgetVisible(head)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -182,8 +177,7 @@ class SettingsWindow(SideWindow):
 
     def _build_general(self) -> SettingsPage:
         page = self._page()
-        tip = "Light, dark, or the same as the system."
-        self.appearance = page.add_choice("Appearance", "appearance", _APPEARANCES, tip)
+        self.appearance = page.add_choice("Appearance", "appearance", _APPEARANCES, "Light, dark, or as in the system.")
         sizes = MIN_TEXT_SIZE, MAX_TEXT_SIZE
         self.text_size = page.add_number("Text size", "text_size", sizes, "Size of the text in chats.", suffix=" pt")
         tip = "The model and its speed, the quick window, the server and your last chats."
@@ -197,8 +191,12 @@ class SettingsWindow(SideWindow):
             page.add_line(ThemedLabel(self._theme, _DESKTOP), name="Quick window")
         self.keys_problem = page.add_note(color="danger")
         if address := updates_address():
-            tip = f"Asks {address}. Nothing is installed."
-            self.updates = page.add_check_box("Updates", "Look for new versions once a day", "looks_for_updates", tip)
+            self.updates = page.add_check_box(
+                "Updates",
+                "Look for new versions once a day",
+                "looks_for_updates",
+                f"Asks {address}. Nothing is installed.",
+            )
         page.add_fold("Downloads and Files", self._build_files())
         return page
 
@@ -237,12 +235,10 @@ class SettingsWindow(SideWindow):
         page.add_field("Precision", self.dtype, f"Fewer bits need less memory. Automatic suits {formatting.MACHINE}.")
         page.add_note("Changes here load the model again.")
         self.image_cap = page.add_choice("Images", "image_cap", _IMAGE_CAPS, _IMAGE_COST)
-        page.add_note(_IMAGE_COST)
         page.add_choice("Unload when idle", "unload_after_minutes", _UNLOADED_AFTER, _UNLOADING)
         page.add_note(_AUTOMATIC)
-        page.add_field("Models folder", self.models_folder, _MODELS_FOLDER)
-        page.add_line(self.choose_models_folder, None)
-        page.add_note(_MODELS_FOLDER)
+        folder = row((self.models_folder, 1), self.choose_models_folder)
+        page.add_field("Models folder", self.models_folder, _MODELS_FOLDER, folder)
         page.add_fold("Memory and Disk", self._build_memory())
         return page
 
@@ -255,15 +251,13 @@ class SettingsWindow(SideWindow):
         )
         self.cache_size = ThemedLabel(self._theme, "", "muted", -1)
         page.add_field("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
-        page.add_note("While a chat is in memory, the model need not read it again.")
         self.keep_caches = page.add_check_box("Disk for chats", "Keep caches on disk", "keep_caches", _KEPT)
         self.disk_cache_size = ThemedLabel(self._theme, "", "muted", -1)
         self.clear_disk_caches = push_button("Clear Caches", _CLEAR_KEPT, self._disk_caches.remove_all)
         extras = self.disk_cache_size, None, self.clear_disk_caches
-        limits = 1, MAX_STORED_GB
-        self.disk_cache_limit = page.add_number("", "kept_caches_gb", limits, _KEPT_LIMIT, *extras, suffix=" GB")
-        self.disk_cache_limit.setAccessibleName("Disk for chats")
-        page.add_note(_KEPT)
+        self.disk_cache_limit = page.add_number(
+            "At most", "kept_caches_gb", (1, MAX_STORED_GB), _KEPT_LIMIT, *extras, suffix=" GB"
+        )
         self.earlier = page.add_check_box("Speed", "Use earlier replies to draft", "earlier_replies", _EARLIER)
         self.clear_earlier = push_button("Forget What Was Learnt", _FORGET, self._reply_index.forget_replies)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
@@ -288,19 +282,17 @@ class SettingsWindow(SideWindow):
 
     def _build_files(self) -> SettingsPage:
         page = self._page()
-        tip = "How many models are downloaded at the same time."
-        limits = 1, MAX_DOWNLOADS
-        self.downloads_at_once = page.add_number("Downloads at once", "downloads_at_once", limits, tip, None)
-        self.token = push_button("Hugging Face Token…")
+        self.downloads_at_once = page.add_number(
+            "Downloads at once", "downloads_at_once", (1, MAX_DOWNLOADS), "How many models at the same time.", None
+        )
+        self.token = push_button("Hugging Face Token…", "Only gated and private models need a token.")
         page.add_line(self.token, None, name="Access")
-        page.add_note("Only gated and private models need a token.")
         for name, find, note in _FILES:
             path = find()
             label = ElidedLabel(self._theme, str(path), middle=True)
             button = push_button(SHOW_FOLDER, act=partial(show_folder, path))
             button.setAccessibleName(f"{SHOW_FOLDER}: {name}")
-            page.add_line((label, 1), button, name=name)
-            page.add_note(note)
+            page.add_field(name, label, note, row((label, 1), button))
         return page
 
     def _save_text(self) -> None:
@@ -319,11 +311,3 @@ class SettingsWindow(SideWindow):
             self._save_text()
         self.presets.save_text()
         super().closeEvent(event)
-
-
-def _show_unfolded(area: QScrollArea, head: SectionHead) -> None:
-    """Show what a heading unfolded, as far as there is room below it."""
-    bar = area.verticalScrollBar()
-    if head.isChecked():
-        bar.setValue(bar.maximum())
-        area.ensureWidgetVisible(head, 0, SMALL)
