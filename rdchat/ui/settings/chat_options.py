@@ -261,8 +261,7 @@ class ChatOptions(Popover):
         self._show_source()
 
     def _apply(self) -> None:
-        form = self.form
-        self._set(system_prompt=form.prompt.toPlainText(), sampling=form.sampling(), long_chats=form.chosen_long_chats)
+        self._set(**self.form.options())
 
     def _use(self, preset: str | None) -> None:
         """Give the chat a preset, without options of its own."""

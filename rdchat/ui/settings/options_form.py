@@ -1,7 +1,8 @@
-"""`OptionsForm`, the one form for the options of a chat or preset, of new chats, and of a single reply."""
+"""`OptionsForm`, the one form for the options of a chat, a preset, new chats and a single reply."""
 
 import re
 from collections.abc import Collection
+from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QTextOption
@@ -157,10 +158,14 @@ class OptionsForm(QWidget):
         integers = {name: int(numbers[name]) for name in ("top_k", "max_tokens")}
         return SamplingParams(**(numbers | integers), stop=stop_strings(self.stop.toPlainText()))  # type: ignore[arg-type]
 
-    @property
-    def chosen_long_chats(self) -> LongChats:
-        """The choice for long chats; Qt gives its name back as a plain string."""
-        return LongChats(self.long_chats.currentData())
+    def options(self) -> dict[str, Any]:
+        """Return the values by the names of a chat's options."""
+        return {
+            "system_prompt": self.prompt.toPlainText(),
+            "sampling": self.sampling(),
+            # Qt gives the name back as a plain string.
+            "long_chats": LongChats(self.long_chats.currentData()),
+        }
 
 
 def stop_strings(text: str) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ class SettingsWindow(SideWindow):
         self._typing = single_shot(self, _TYPING_MS, self._save_text)
         self.tabs = QTabWidget()
         self.server = ServerPage(controller.server, theme, self._settings.change_values)
-        self.presets = PresetsPage(theme, self._settings, self._slot)
+        self.presets = PresetsPage(theme, controller)
         self._pages = {
             "General": self._build_general(),
             "Chats": self._build_chats(controller),
@@ -224,7 +224,7 @@ class SettingsWindow(SideWindow):
 
     def _choose_options(self) -> None:
         settings = self._settings.values.choosing(self.form.sampling(), self._slot.sampling)
-        self._settings.change(replace(settings, long_chats=self.form.chosen_long_chats))
+        self._settings.change(replace(settings, long_chats=self.form.options()["long_chats"]))
 
     def _build_models(self) -> SettingsPage:
         page = self._page()

@@ -25,7 +25,7 @@ def test_setting_values_is_no_edit_but_typing_is(qtbot: QtBot, form: OptionsForm
     with qtbot.waitSignal(form.edited):
         form.fields["top_k"].setValue(40)
     assert form.sampling() == SamplingParams(temperature=0.2, top_k=40, stop=("x",))
-    assert form.chosen_long_chats is LongChats.COMPACT
+    assert form.options()["long_chats"] is LongChats.COMPACT
 
 
 IN_RANGE = (("top_p", "0.01"), ("top_k", "5000"), ("max_tokens", "200000"))
