@@ -180,11 +180,11 @@ class ChatOptions(Popover):
         self._area = scrolled(content, WholeArea())
         column(self._area, within=self, margins=1).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)
         self.preset.activated.connect(lambda: self._use(self.preset.currentData()))
-        self.form.prompt.textChanged.connect(self._apply)
         self.thinking.activated.connect(self._choose_thinking)
         self.limit.valueChanged.connect(lambda tokens: self._set(thinking_tokens=tokens or None))
         self.shape.edited.connect(lambda: self._set(answer_shape=self.shape.shape))
-        self.form.edited.connect(self._apply)
+        for edited in (self.form.prompt.textChanged, self.form.edited):
+            edited.connect(lambda: self._set(**self.form.options()))
         self.name.textChanged.connect(lambda name: self.save.setEnabled(bool(name.strip())))
         self.name.returnPressed.connect(self.save.click)
 
@@ -259,9 +259,6 @@ class ChatOptions(Popover):
         """Give the chat other values of some options."""
         self._chat.set_options(**options)
         self._show_source()
-
-    def _apply(self) -> None:
-        self._set(**self.form.options())
 
     def _use(self, preset: str | None) -> None:
         """Give the chat a preset, without options of its own."""
