@@ -68,7 +68,7 @@ def _report_lines(report: ImportReport) -> Sequence[str]:
     lines = [f"Imported {counted(len(report.chats), 'chat')} with {counted(report.messages, 'message')}."]
     lines += [each.gain for each in report.folders]
     if report.notes:
-        lines.append(f"{counted(len(report.notes), 'note')}, not used until you keep them in Settings > Notes.")
+        lines.append(f"{counted(len(report.notes), 'note')}, not used until you keep them in Settings > Chats.")
     if report.already_here:
         lines.append(f"Already here, not imported again: {counted(report.already_here, 'chat')}.")
     lines += [f"Without {each.parts}: {each.title}" for each in report.without]

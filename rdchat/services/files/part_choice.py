@@ -230,7 +230,7 @@ class PartChoice:
         return self._outcome(part) if part.text.strip() else Outcome(problem="There is no text on these pages.")
 
     def choose_beginning(self, percent: int) -> Outcome:
-        """Return a share of the file from its beginning; 0 for as much as fits, or all without a model."""
+        """Return a share of the file from its beginning; 0 for three quarters of the room, or all without a model."""
         if percent == 0 and self.room is not None:
             return Outcome(*fitting_beginning(self.file, self.room.suggested, self._per_token, self._counted))
         size = self._characters * percent // 100 if percent else self._characters

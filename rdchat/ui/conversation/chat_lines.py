@@ -31,7 +31,7 @@ from rdchat.ui.style import (
 from rdchat.wording import counted
 
 _NO_NOTES = Notice(
-    "This chat has no notes", "Its project, its options and Settings > Notes decide whether it has some."
+    "This chat has no notes", "Its project, its options and Settings > Chats decide whether it has some."
 )
 _NOT_STORED = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
 

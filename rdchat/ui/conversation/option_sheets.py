@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QFormLayout, QLineEdit, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QVBoxLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import too_large
 from rdchat.chat.conversation import MadeWith
@@ -23,6 +23,7 @@ from rdchat.tools.built_in import server_title
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.files.file_drops import local_files
 from rdchat.ui.settings.note_list import NoteList
+from rdchat.ui.settings.options_form import COMMON, OptionRow, OptionsForm
 from rdchat.ui.style import (
     SMALL,
     TIGHT,
@@ -35,10 +36,8 @@ from rdchat.ui.style import (
     column,
     cut,
     fill_box,
-    form_layout,
     nothing,
     push_button,
-    row,
     set_tip,
     small_text,
     text_field,
@@ -57,7 +56,8 @@ _NOTE = "For this one reply. The chat's own options stay as they are."
 _NOTES = "Facts that the model gets in each chat of the project. Changes of notes count at once."
 # The longest model name on a button, in characters.
 _NAME_LENGTH = 28
-_PROMPT_LINES = 5
+# Least width of the list of models, in letters.
+_LETTERS = 24
 
 type ModelChoice = tuple[str, str | None]
 """The name of a model, and the name by which it is loaded."""
@@ -99,7 +99,7 @@ class ProjectSheet(Sheet):
         self.name = QLineEdit(folder.name)
         self.name.setAccessibleName("Name of the project")
         self.name.selectAll()
-        form = self._build_form()
+        options = self._build_options(theme)
         self.notes = NoteList(theme, controller, folder)
         self.files = _ProjectFiles(controller.model_slot, controller.settings)
         self.chips = PendingRow(theme)
@@ -108,7 +108,6 @@ class ProjectSheet(Sheet):
         self.note = small_text(theme)
         self.problem = small_text(theme, "", "danger")
         head = ThemedLabel(theme, "Instructions", bold=True)
-        files = row((ThemedLabel(theme, "Files", bold=True), 1), self.add)
         notes = ThemedLabel(theme, "Notes", bold=True), small_text(theme, _NOTES), self.notes
         parts = (
             SMALL,
@@ -116,11 +115,11 @@ class ProjectSheet(Sheet):
             head,
             self.instructions,
             SMALL,
-            form,
+            options,
             SMALL,
             *notes,
             SMALL,
-            files,
+            OptionRow(theme, "Files", self.add),
             self.chips,
             self.note,
             self.problem,
@@ -145,7 +144,7 @@ class ProjectSheet(Sheet):
         self.files.restore_files([(file, controller.replies.file_text(file)) for file in folder.files])
         self._show_files()
 
-    def _build_form(self) -> QFormLayout:
+    def _build_options(self, theme: Theme) -> QVBoxLayout:
         """Return the fields of the preset, the model and the tools."""
         project = self._folder.project
         presets = [(each.name, each.id) for each in self._controller.settings.values.presets]
@@ -157,13 +156,10 @@ class ProjectSheet(Sheet):
         self.tools = {each.name: QCheckBox(button_text(server_title(each.name))) for each in servers}
         for name, box in self.tools.items():
             box.setChecked(name in project.tools)
-        form = form_layout()
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        form.addRow("Preset", self.preset)
-        form.addRow("Model", self.model)
+        rows = [OptionRow(theme, "Preset", self.preset), OptionRow(theme, "Model", self.model)]
         if self.tools:
-            form.addRow("Tools", column(*self.tools.values(), spacing=TIGHT))
-        return form
+            rows.append(OptionRow(theme, "Tools", column(*self.tools.values(), spacing=TIGHT)))
+        return column(*rows)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         event.setAccepted(bool(local_files(event.mimeData())))
@@ -267,67 +263,59 @@ class RegenerateSheet(Sheet):
         parent: QWidget,
     ) -> None:
         self._own_model = own_model
-        self._system_prompt = system_prompt
-        self._sampling = sampling
         self._models = models
-        # The data of each item is its `ModelChoice`; None stands for the loaded model.
-        self.model = QComboBox()
+        # The models in the list; None stands for the loaded one.
+        self._choices: list[ModelChoice | None] = []
+        self.model = QComboBox(minimumContentsLength=_LETTERS)
         self.model.setAccessibleName("Model")
         self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         if own_model:
+            self._choices.append(None)
             self.model.addItem(own_model)
         self.offer_models()
         self.loading = small_text(theme, "It is loaded first and replaces the present one.")
         self.back = QCheckBox(f"Go back to {button_text(cut(own_model, _NAME_LENGTH))} afterwards")
         set_tip(self.back, own_model)
         self.back.setChecked(True)
-        self.temperature = QDoubleSpinBox(maximum=10, singleStep=0.1, value=sampling.temperature)
-        self.temperature.setAccessibleName("Temperature")
-        self.temperature.setAccessibleDescription("0 always takes the most likely token")
-        self.prompt = text_field(_PROMPT_LINES, "None", "System prompt")
-        self.prompt.setPlainText(system_prompt)
-        form = form_layout()
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        form.addRow("Model", self.model)
-        form.addRow("", self.loading)
-        form.addRow("", self.back)
-        form.addRow("Temperature", self.temperature)
-        form.addRow("System prompt", self.prompt)
+        self.options = OptionsForm(theme)
+        self.options.show_options(system_prompt, sampling, None)
+        self.options.more.hide()
+        self._system_prompt = system_prompt
+        self._sampling = self.options.sampling()
         answers = ("Cancel", nothing), ("Regenerate", self._submit)
-        super().__init__(parent, theme, "Regenerate this reply", _NOTE, answers, parts=(SMALL, form))
-        self.regenerate = self.buttons[-1]
+        parts = SMALL, OptionRow(theme, "Model", self.model), self.loading, self.back, self.options
+        super().__init__(parent, theme, "Regenerate this reply", _NOTE, answers, parts=parts)
         self.model.currentIndexChanged.connect(self._refresh)
         self._refresh()
 
     def offer_models(self) -> None:
         """Add the models that are known now and were not before."""
-        known = {self._choice(index) for index in range(self.model.count())}
         for choice in self._models():
-            if choice not in known:
-                self.model.addItem(choice[0], choice)
+            if choice not in self._choices:
+                self._choices.append(choice)
+                self.model.addItem(choice[0])
 
-    def _choice(self, index: int) -> ModelChoice | None:
-        """Return the choice of an item; None for the loaded model. Qt may give a tuple back as a list."""
-        data = self.model.itemData(index)
-        return tuple(data) if data else None
+    @property
+    def _choice(self) -> ModelChoice | None:
+        """The chosen model; None for the loaded one."""
+        return self._choices[self.model.currentIndex()]
 
     def _refresh(self) -> None:
         """Show what loading another model means; without a loaded one there is none to go back to."""
-        is_other = self._choice(self.model.currentIndex()) is not None
+        is_other = self._choice is not None
         self.loading.setVisible(is_other)
         self.back.setVisible(is_other and bool(self._own_model))
         self.fit()
 
     def _submit(self) -> None:
         """Emit the options that differ from the usual ones, and the other model if one is chosen."""
-        self.temperature.interpretText()
-        temperature = round(self.temperature.value(), 4)
-        prompt = self.prompt.toPlainText()
-        other = self._choice(self.model.currentIndex())
+        self.options.fields[COMMON].interpretText()
+        sampling = self.options.sampling()
+        prompt = self.options.prompt.toPlainText()
+        other = self._choice
         stays = not (self._own_model and self.back.isChecked())
-        same_temperature = temperature == round(self._sampling.temperature, 4)
         options = MadeWith(
-            None if same_temperature else replace(self._sampling, temperature=temperature),
+            None if sampling == self._sampling else sampling,
             None if prompt == self._system_prompt else prompt,
         )
         self.submitted.emit(options, None if other is None else OtherModel(other[1], other[0], stays))

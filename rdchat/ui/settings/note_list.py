@@ -123,7 +123,8 @@ class NoteList(QWidget):
         self.keep = push_button("Keep", "Let this note from an import count", self._keep)
         self.list.currentRowChanged.connect(self._offer_to_keep)
         column(self.list, row(self.add, *self.buttons, self.keep, None), within=self, spacing=SMALL)
-        self._notes.changed.connect(self.show_notes)
+        for changed in (self._notes.changed, controller.settings.changed):
+            changed.connect(self.show_notes)
         self.show_notes()
 
     def search(self, search: str) -> None:

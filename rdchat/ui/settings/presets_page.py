@@ -11,11 +11,12 @@ from pathlib import Path
 from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QListWidgetItem
 
+from rdchat.chat.conversation import NEW_CHAT, Conversation, OwnOptions
 from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name, unused_names
 from rdchat.chat.settings import Settings
 from rdchat.errors import StorageError
-from rdchat.services.engine.engine_client import ModelSlot
-from rdchat.services.storage_watch import SettingsControl
+from rdchat.services.chat_controller import ChatController
+from rdchat.ui.settings.options_form import OptionsForm
 from rdchat.ui.settings.settings_pages import SettingsPage
 from rdchat.ui.style import (
     Theme,
@@ -36,7 +37,7 @@ from rdchat.wording import counted
 type _Item = Preset | SavedPrompt
 type _Row = _Item | str
 """A row of the list; a text is a heading."""
-_NOTE = "Save as Preset, in a chat's options, adds one. Type / in the empty message field to insert a prompt."
+_NOTE = "Save as Preset, in a chat's options, adds a preset. Type / in the empty message field to insert a prompt."
 _TEXT = "The text of the prompt. A part such as {{language}} is asked for when it is inserted."
 _DELETED = "Chats that have it use their usual options."
 _GONE = "Messages that it was inserted in stay."
@@ -48,14 +49,16 @@ _MOST_LISTED = 20
 class PresetsPage(SettingsPage):
     """Lists presets and prompts; they are renamed in place."""
 
-    def __init__(self, theme: Theme, settings: SettingsControl, slot: ModelSlot) -> None:
-        super().__init__(theme, settings.change_values)
-        self._settings = settings
-        self._slot = slot
-        # The rows of the list. A prompt's has the text that is being typed, which is saved after a pause.
+    def __init__(self, theme: Theme, controller: ChatController) -> None:
+        super().__init__(theme, controller.settings.change_values)
+        self._settings = controller.settings
+        self._slot = controller.model_slot
+        self._replies = controller.replies
+        # The rows of the list. The chosen one has what is being changed, which is saved after a pause.
         self._rows: list[_Row] = []
         self._typing = single_shot(self, _TYPING_MS, lambda: self._save(self._rows))
         self.text = text_field(4, _TEXT, "Text of the prompt")
+        self.form = OptionsForm(theme)
         self.default = QCheckBox()
         self.default.setAccessibleName("Use for the model")
         self.rename = push_button("Rename", act=lambda: self.list.editItem(self.list.currentItem()))
@@ -66,25 +69,27 @@ class PresetsPage(SettingsPage):
         self.add_note(_NOTE)
         self.list = self.add_list("Saved", "Presets and prompts")
         self.add_line(self.rename, self.delete, new, None)
-        self.add_line(self.default)
-        self.add_line(self.text)
         self.add_line(read, self.write, None)
         self.result = self.add_note()
+        self.add_line(self.default)
+        self.add_line(self.text)
+        self.add_line(self.form)
         self.list.currentRowChanged.connect(self.save_text)
         self.list.currentRowChanged.connect(self._show_item)
         self.list.itemChanged.connect(self._rename)
         self.default.clicked.connect(self._set_default)
-        self.text.textChanged.connect(self._set_text)
+        for edited in (self.text.textChanged, self.form.prompt.textChanged, self.form.edited):
+            edited.connect(self._change_item)
 
     def show_settings(self, settings: Settings) -> None:
         """List the presets and the prompts below a heading each; the current row stays current."""
-        # A text that is being typed is newer than the settings'.
-        typed = self._item if self._typing.isActive() and isinstance(self._item, SavedPrompt) else None
-        prompts = [typed if typed and each.name == typed.name else each for each in settings.prompts]
+        # What is being changed is newer than the settings'.
+        changed = self._item if self._typing.isActive() else None
         rows: list[_Row] = []
-        for heading, group in (("Presets", settings.presets), ("Prompts", prompts)):
+        for heading, group in (("Presets", settings.presets), ("Prompts", settings.prompts)):
             if group:
-                rows += [heading, *group]
+                rows.append(heading)
+                rows += [changed if changed and each.name == changed.name else each for each in group]
         if list(map(_row_text, rows)) != list(map(_row_text, self._rows)):
             # The same row stays current, as far as it exists and is no heading; without rows, none does (-1). The first
             # row is a heading, and below each heading is a row that is none.
@@ -123,10 +128,15 @@ class PresetsPage(SettingsPage):
         self.delete.setEnabled(item is not None)
         self.default.setVisible(isinstance(item, Preset) and bool(self._model))
         self.text.setVisible(isinstance(item, SavedPrompt))
+        self.form.setVisible(isinstance(item, Preset))
         if isinstance(item, Preset):
             self.default.setText(button_text(f"Use it for chats with {self._slot.name}"))
             self.default.setChecked(self._model in item.models)
             set_tip(self.default, "Chats that have no other preset have this one with this model.")
+            if not self._typing.isActive():
+                values = self._replies.order.usual(_chat_with(item))
+                self.form.show_options(values.system_prompt, values.sampling, values.long_chats)
+                self.form.show_sources(self._slot.sampling, self._settings.values.chosen_sampling, item.sampling_chosen)
         elif item is not None:
             replace_text(self.text, item.text)
 
@@ -136,7 +146,7 @@ class PresetsPage(SettingsPage):
         self._save([*self._rows[:index], *instead, *self._rows[index + 1 :]])
 
     def save_text(self) -> None:
-        """Save a text that is being typed now instead of soon."""
+        """Save what is being changed now instead of soon."""
         if self._typing.isActive():
             self._save(self._rows)
 
@@ -162,6 +172,7 @@ class PresetsPage(SettingsPage):
 
         The rows of the list have the presets of the settings themselves, so `is` finds the chosen one.
         """
+        self.save_text()
         chosen = self._item
         model = self._model
         presets = list[Preset]()
@@ -170,10 +181,19 @@ class PresetsPage(SettingsPage):
             presets.append(replace(each, models=(*others, model) if on and each is chosen else others))
         self._settings.change_values(presets=tuple(presets))
 
-    def _set_text(self) -> None:
-        if isinstance(item := self._item, SavedPrompt):
+    def _change_item(self) -> None:
+        """Change the chosen item to what its fields show, and save it after a pause.
+
+        A preset gets the values of a chat that has it, and these values of its own.
+        """
+        item = self._item
+        if isinstance(item, SavedPrompt):
             self._rows[self.list.currentRow()] = replace(item, text=self.text.toPlainText())
-            self._typing.start()
+        elif item is not None:
+            chat = _chat_with(item).with_own(self.form.options())
+            changed = self._replies.order.as_preset(chat, item.name, item.draft)
+            self._rows[self.list.currentRow()] = replace(changed, id=item.id, models=item.models)
+        self._typing.start()
 
     def add_prompt(self) -> None:
         """Add a prompt and let the person name it."""
@@ -216,6 +236,10 @@ class PresetsPage(SettingsPage):
         added = counted(len(items) - len(before), "entry", "entries")
         self._save(items)
         self.result.show_text(" ".join([f"Imported {added}.", *problems]))
+
+
+def _chat_with(preset: Preset) -> Conversation:
+    return replace(NEW_CHAT, own=OwnOptions(preset=preset.id))
 
 
 def _row_text(row: _Row) -> str:

@@ -13,7 +13,18 @@ from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Slot
 from PySide6.QtGui import QFontDatabase
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLayout, QLineEdit, QListWidget, QPlainTextEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QFormLayout,
+    QLayout,
+    QLineEdit,
+    QListWidget,
+    QPlainTextEdit,
+    QSpacerItem,
+    QSpinBox,
+    QWidget,
+)
 
 from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
@@ -23,19 +34,18 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.server_control import ServerControl
 from rdchat.ui.settings.note_list import NoteList
 from rdchat.ui.style import (
-    LARGE,
     MEDIUM,
     SMALL,
     CopyButton,
     ElidedLabel,
     Part,
     SearchField,
+    SectionHead,
     Theme,
     ThemedLabel,
     add_row,
     ask,
     choice_box,
-    column,
     form_layout,
     push_button,
     row,
@@ -52,7 +62,7 @@ _LINES = 7
 _NOT_TRIED = "Not yet tried with the agent itself."
 type Change = Callable[..., object]
 """Changes settings, given as keyword arguments by their names."""
-_WIDTH = 600
+_LABELS_WIDTH = 130
 _NOTE_WIDTH = 430
 _PURPOSE = (
     "Coding agents, editors and scripts on this computer can use the loaded model, as they would use OpenAI's or "
@@ -85,15 +95,126 @@ _EVERYWHERE = "Notes that you keep there go to all chats."
 _NOTES_LIMIT = "If the notes have more, the oldest are left out."
 
 
-class AgentSetup(QWidget):
+class SettingsPage(QWidget):
+    """A form of settings; what few people change is in further forms, each below a heading that unfolds it.
+
+    Args:
+        theme: The appearance to follow.
+        change: Changes settings by their names.
+
+    Attributes:
+        folds: The headings, by their names.
+    """
+
+    def __init__(self, theme: Theme, change: Change) -> None:
+        super().__init__()
+        self._theme = theme
+        self._change = change
+        self._form = form_layout(self, spacing=(MEDIUM, SMALL))
+        # The fields of all forms stand in line.
+        self._form.setItem(0, QFormLayout.ItemRole.LabelRole, QSpacerItem(_LABELS_WIDTH, 0))
+        self.folds: dict[str, SectionHead] = {}
+        # Each field with the name of its setting, and what shows a value in it.
+        self._bound: list[tuple[QWidget, str, Callable[[Any], object]]] = []
+
+    def show_settings(self, settings: Settings) -> None:
+        """Show the settings in the fields that are bound to them."""
+        for page in self.findChildren(SettingsPage):
+            page.show_settings(settings)
+        for field, name, show in self._bound:
+            with QSignalBlocker(field):
+                show(getattr(settings, name))
+
+    def add_fold(self, name: str, page: "SettingsPage") -> None:
+        """Add a page below a heading, folded."""
+        head = SectionHead(name)
+        head.toggled.connect(page.setVisible)
+        head.setChecked(False)
+        self.folds[name] = head
+        for widget in (head, page):
+            self._form.addRow(widget)
+
+    def add_field(self, name: str, field: QWidget, explanation: str, line: QLayout | None = None) -> None:
+        """Add a row with a field; see `add_row`."""
+        add_row(self._form, name, field, explanation, line)
+
+    def add_line(self, *parts: Part, name: str = "") -> None:
+        """Add a row of parts, perhaps with a label, without a tooltip."""
+        self._form.addRow(name, row(*parts))
+
+    def add_list(self, name: str, spoken: str) -> QListWidget:
+        """Add a list; `spoken` is its name for screen readers."""
+        entries = QListWidget()
+        entries.setAccessibleName(spoken)
+        entries.setFixedHeight(190)
+        entries.setSpacing(2)
+        self.add_line(entries, name=name)
+        return entries
+
+    def add_note(self, text: str = "", color: str = "muted") -> ThemedLabel:
+        """Add a small text as wide as the fields, and return its label; without a text it is hidden."""
+        label = small_text(self._theme, text, color)
+        label.setFixedWidth(_NOTE_WIDTH)
+        self._form.addRow("", label)
+        if not text:
+            label.hide()
+        return label
+
+    def add_check_box(self, name: str, text: str, setting: str, explanation: str) -> QCheckBox:
+        """Add a row with a check box for a setting."""
+        field = QCheckBox(text)
+        self._bind(field, field.toggled, setting, lambda value: field.setChecked(bool(value)))
+        self.add_field(name, field, explanation)
+        return field
+
+    def add_number(
+        self,
+        name: str,
+        setting: str,
+        limits: tuple[int, int],
+        explanation: str,
+        *extras: Part,
+        suffix: str = "",
+    ) -> QSpinBox:
+        """Add a row with a field for a whole number from the first to the last of `limits`, and parts beside it."""
+        field = QSpinBox(minimum=limits[0], maximum=limits[1], suffix=suffix)
+        # While 8817 is typed, 8 is not a value.
+        field.setKeyboardTracking(False)
+        self._bind(field, field.valueChanged, setting, field.setValue)
+        self.add_field(name, field, explanation, row(field, *extras) if extras else None)
+        return field
+
+    def add_choice[K](self, name: str, setting: str, texts: dict[K, str], explanation: str) -> QComboBox:
+        """Add a row with a combo box for a setting whose values have these texts."""
+        field = combo_box(texts, lambda value: self._change(**{setting: value}))
+        self._bound.append((field, setting, lambda value: field.setCurrentIndex(field.findData(value))))
+        self.add_field(name, field, explanation)
+        return field
+
+    def _bind(self, field: QWidget, changed: Any, setting: str, show: Callable[[Any], object]) -> None:
+        """Have a field show a setting, and change it with the signal `changed`."""
+        changed.connect(lambda value: self._change(**{setting: value}))
+        self._bound.append((field, setting, show))
+
+
+def combo_box[K](texts: dict[K, str], change: Callable[[K], object]) -> QComboBox:
+    """Return a combo box of values with their texts that calls `change` with the chosen value."""
+    combo = choice_box("", "", ((text, value) for value, text in texts.items()), letters=0)
+    # The combo box would give back a plain string or number for a member of an enum.
+    values = tuple(texts)
+    combo.currentIndexChanged.connect(lambda index: change(values[index]))
+    return combo
+
+
+class AgentSetup(SettingsPage):
     """Shows the lines for one agent; the key is hidden in them until they are copied."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__()
+    def __init__(self, theme: Theme, change: Change) -> None:
+        super().__init__(theme, change)
         # What stands for the fields of the lines. Without a model its name is empty, which hides the lines; the length
         # of the last model's context stays here.
         self._values = {"url": "", "key": "", "model": "", "context": ""}
-        self.agent = choice_box("Agent", "", ((name, name) for name in AGENTS), letters=0)
+        self.agent = choice_box("", "", ((name, name) for name in AGENTS), letters=0)
         self.agent.currentIndexChanged.connect(self._show)
         self.where = small_text(theme)
         self.lines = text_field(_LINES, "Shown while the server is on and a model is loaded.", "Lines for the agent")
@@ -101,7 +222,9 @@ class AgentSetup(QWidget):
         self.lines.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.lines.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.copy_lines = CopyButton("Copy the lines, with the key", theme, lambda: self._filled(self._values))
-        column(row(self.agent, None, self.copy_lines), self.where, self.lines, within=self, spacing=SMALL)
+        self.add_field("Agent", self.agent, _AGENTS, row(self.agent, None, self.copy_lines))
+        self.add_line(self.where)
+        self.add_line(self.lines)
 
     def show_values(self, **values: str) -> None:
         """Show the lines with new values of some fields; nothing is shown without an address, a key and a model.
@@ -120,105 +243,6 @@ class AgentSetup(QWidget):
 
     def _filled(self, values: Mapping[str, str]) -> str:
         return _FIELD.sub(lambda field: values[field[1]], AGENTS[self.agent.currentText()]["lines"].strip())
-
-
-class SettingsPage(QWidget):
-    """A form of settings.
-
-    Args:
-        theme: The appearance to follow.
-        change: Changes settings by their names.
-    """
-
-    def __init__(self, theme: Theme, change: Change) -> None:
-        super().__init__()
-        self.setMinimumWidth(_WIDTH)
-        self._theme = theme
-        self._change = change
-        self._form = form_layout(self, spacing=(MEDIUM, SMALL), margin=LARGE)
-        # Each field with the name of its setting, and what shows a value in it.
-        self._bound: list[tuple[QWidget, str, Callable[[Any], object]]] = []
-
-    def show_settings(self, settings: Settings) -> None:
-        """Show the settings in the fields that are bound to them."""
-        for field, name, show in self._bound:
-            with QSignalBlocker(field):
-                show(getattr(settings, name))
-
-    def add_field(self, name: str, field: QWidget, explanation: str, line: QLayout | None = None) -> None:
-        """Add a row with a field; see `add_row`."""
-        add_row(self._form, name, field, explanation, line)
-
-    def add_line(self, *parts: Part, name: str = "") -> None:
-        """Add a row of parts, perhaps with a label, without a tooltip."""
-        content = parts[0]
-        self._form.addRow(name, content if isinstance(content, QWidget) and len(parts) == 1 else row(*parts))
-
-    def add_list(self, name: str, spoken: str) -> QListWidget:
-        """Add a list; `spoken` is its name for screen readers."""
-        entries = QListWidget()
-        entries.setAccessibleName(spoken)
-        entries.setFixedHeight(190)
-        entries.setSpacing(2)
-        self.add_line(entries, name=name)
-        return entries
-
-    def add_note(self, text: str = "", color: str = "muted") -> ThemedLabel:
-        """Add a small text as wide as the fields, and return its label; without a text it is hidden."""
-        label = small_text(self._theme, text, color)
-        label.setFixedWidth(_NOTE_WIDTH)
-        self.add_line(label)
-        if not text:
-            label.hide()
-        return label
-
-    def add_check_box(
-        self, name: str, text: str, setting: str, explanation: str, change: Change | None = None
-    ) -> QCheckBox:
-        """Add a row with a check box for a setting; `change`, if given, changes it in place of the page's own."""
-        field = QCheckBox(text)
-        self._bind(field, field.toggled, setting, lambda value: field.setChecked(bool(value)), change)
-        self.add_field(name, field, explanation)
-        return field
-
-    def add_number(
-        self,
-        name: str,
-        setting: str,
-        limits: tuple[int, int],
-        explanation: str,
-        *extras: Part,
-        suffix: str = "",
-        change: Change | None = None,
-    ) -> QSpinBox:
-        """Add a row with a field for a whole number from the first to the last of `limits`, and parts beside it."""
-        field = QSpinBox(minimum=limits[0], maximum=limits[1], suffix=suffix)
-        self._bind(field, field.valueChanged, setting, field.setValue, change)
-        self.add_field(name, field, explanation, row(field, *extras) if extras else None)
-        return field
-
-    def add_choice[K](self, name: str, setting: str, texts: dict[K, str], explanation: str) -> QComboBox:
-        """Add a row with a combo box for a setting whose values have these texts."""
-        field = combo_box(texts, lambda value: self._change(**{setting: value}))
-        self._bound.append((field, setting, lambda value: field.setCurrentIndex(field.findData(value))))
-        self.add_field(name, field, explanation)
-        return field
-
-    def _bind(
-        self, field: QWidget, changed: Any, setting: str, show: Callable[[Any], object], change: Change | None
-    ) -> None:
-        """Have a field show a setting, and change it with the signal `changed`."""
-        changed.connect(lambda value: (change or self._change)(**{setting: value}))
-        self._bound.append((field, setting, show))
-
-
-def combo_box[K](texts: dict[K, str], change: Callable[[K], object]) -> QComboBox:
-    """Return a combo box of values with their texts that calls `change` with the chosen value."""
-    combo = choice_box("", "", ((text, value) for value, text in texts.items()), letters=0)
-    # The combo box would give back a plain string or number for a member of an enum.
-    values = tuple(texts)
-    combo.currentIndexChanged.connect(lambda index: change(values[index]))
-    return combo
 
 
 class ServerPage(SettingsPage):
@@ -240,6 +264,9 @@ class ServerPage(SettingsPage):
         self.on.toggled.connect(server.set_on)
         self.add_field("Server", self.on, _PURPOSE)
         self.problem = self.add_note(color="danger")
+        self.network_note = self.add_note(color="warning")
+        tip = "The server is on whenever rdchat is open."
+        self.at_start = self.add_check_box("", "Start with rdchat", "server_at_start", tip)
         self.add_note(_PURPOSE)
         self.address = ThemedLabel(theme)
         self.copy_address = CopyButton("Copy the address", theme, self.address.text)
@@ -252,23 +279,20 @@ class ServerPage(SettingsPage):
         self.model = ElidedLabel(theme, middle=True)
         self.copy_model = CopyButton("Copy the model's name", theme, self.model.text)
         self.add_field("Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
-        self.agents = AgentSetup(theme)
-        self.add_field("Agents", self.agents.agent, _AGENTS, row(self.agents))
+        self.agents = AgentSetup(theme, change)
+        self.add_fold("Coding Agents", self.agents)
+        options = SettingsPage(theme, self._restart)
         tip = "Change it if another program uses this one."
-        self.port = self.add_number("Port", "server_port", (1, 2**16 - 1), tip, None, change=self._restart)
-        # While 8817 is typed, 8 is not a port.
-        self.port.setKeyboardTracking(False)
+        self.port = options.add_number("Port", "server_port", (1, 2**16 - 1), tip, None)
         self.hosts = QLineEdit()
         self.hosts.editingFinished.connect(self._choose_hosts)
-        self.add_field("Host names", self.hosts, _HOSTS)
-        self.wrong_host = self.add_note(color="danger")
-        tip = "The server is on whenever rdchat is open."
-        self.at_start = self.add_check_box("Options", "Start with rdchat", "server_at_start", tip)
-        option = partial(self.add_check_box, "", change=self._restart)
+        options.add_field("Host names", self.hosts, _HOSTS)
+        self.wrong_host = options.add_note(color="danger")
+        option = partial(options.add_check_box, "")
         self.loads = option("Requests may load other models", "server_loads_models", _LOADS)
         self.substitutes = option("Answer for models that are not installed", "server_substitutes_models", _SUBSTITUTES)
         self.network = option("Other computers may connect", "server_on_network", _NETWORK_MEANS)
-        self.network_note = self.add_note(color="warning")
+        self.add_fold("Server Options", options)
         server.changed.connect(self._show_server)
         self._show_server()
 
@@ -358,9 +382,4 @@ class NotesPage(SettingsPage):
         self.add_line(self.search)
         self.notes = NoteList(theme, controller)
         self.search.textChanged.connect(self.notes.search)
-        self.list = self.notes.list
         self.add_line(self.notes, name="Kept")
-
-    def show_settings(self, settings: Settings) -> None:
-        super().show_settings(settings)
-        self.notes.show_notes()

@@ -90,7 +90,7 @@ _LETTERS = 60
 _NAMED = 3
 # Role of the name of a server or tool in the tree.
 _KEY = Qt.ItemDataRole.UserRole
-_NONE = "No tool is on in Settings. Tools read files, search the web, or use other programs."
+_NONE = "No tool is on in Settings. rdchat has two: one reads a folder, one tells the time. You can add others."
 _UNTRAINED = "This model was not trained to call tools."
 type Save = Callable[[ToolServer, Mapping[str, str]], object]
 """Stores a server, with new values of its secrets by their names."""
@@ -218,11 +218,12 @@ class ToolsPage(SettingsPage):
         read = push_button("Import…", "Read a list of Claude Desktop or LM Studio", self._ask_for_file)
         self.add_note(_NOTE)
         self.list = self.add_list("Tools", "Tools")
+        # What is about the chosen one comes last, so that nothing moves where it has less.
+        self.add_line(add, read, None)
+        self.result = self.add_note()
         self.add_line(self.target)
         self.problem = self.add_note(color="danger")
         self.add_line(self.choose, self.edit, self.remove, self.output, None)
-        self.add_line(add, read, None)
-        self.result = self.add_note()
         self.path = self.add_note()
         self.list.currentRowChanged.connect(self._show_server)
         self.list.itemChanged.connect(self._on_switched)

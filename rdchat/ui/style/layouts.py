@@ -98,7 +98,6 @@ def form_layout(
     within: QWidget | None = None,
     *,
     spacing: tuple[int, int] = (SMALL, SMALL),
-    margin: int = 0,
     align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignRight,
 ) -> QFormLayout:
     """Return an empty form.
@@ -106,11 +105,10 @@ def form_layout(
     Args:
         within: The widget that gets the form as its layout.
         spacing: Space between label and field, and between rows.
-        margin: Space around the form.
         align: Where the labels stand.
     """
     form = QFormLayout(within, horizontalSpacing=spacing[0], verticalSpacing=spacing[1], labelAlignment=align)
-    form.setContentsMargins(margin, margin, margin, margin)
+    form.setContentsMargins(0, 0, 0, 0)
     form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
     return form
 

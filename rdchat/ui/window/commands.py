@@ -26,7 +26,7 @@ from rdchat.services.chat_list.chat_order import Location, named
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
-from rdchat.ui.settings.settings_window import PAGES
+from rdchat.ui.settings.settings_window import PLACES
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import (
     FileMode,
@@ -244,7 +244,7 @@ class Commands(QObject):
             yield PaletteEntry(
                 f"preset {each.id}", each.name, "Preset", partial(self.controller.chat.use_preset, each.id)
             )
-        for page, more in PAGES.items():
+        for page, more in PLACES.items():
             yield PaletteEntry(
                 f"settings {page}", f"Settings: {page}", "", partial(self.settings_requested.emit, page), more
             )

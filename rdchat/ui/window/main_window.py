@@ -151,7 +151,6 @@ class MainWindow(QMainWindow):
         """The settings window, built when it is first needed."""
         window = SettingsWindow(self._controller, self._theme, self)
         self.windows.restore_geometry("settings", window)
-        window.choose_model.clicked.connect(self.commands.choose_model)
         window.choose_models_folder.clicked.connect(self.commands.choose_models_folder)
         window.token.clicked.connect(lambda: self.windows.ask_for_token(self.settings_window))
         return window
@@ -191,7 +190,7 @@ class MainWindow(QMainWindow):
             self.panel.show_reply(message)
 
     def _add_prompt(self) -> None:
-        self._show_settings("Presets")
+        self._show_settings("Presets and Prompts")
         self.settings_window.presets.add_prompt()
 
     def show_side(self, side: QWidget) -> None:

@@ -91,12 +91,13 @@ def test_a_chat_has_its_own_choice_among_its_options(window: MainWindow, chat: C
     chat.say("Hi")
     window.actions_.options.trigger()
     options = shown_child(window, ChatOptions)
-    assert options.long_chats.currentText() == "Ask"
-    options.long_chats.setCurrentIndex(2)
-    options.long_chats.activated.emit(2)
+    long_chats = options.form.long_chats
+    assert long_chats.currentText() == "Ask"
+    long_chats.setCurrentIndex(2)
+    long_chats.activated.emit(2)
     assert chat.open.conversation.own.long_chats is LongChats.COMPACT
     assert chat.store.conversation(chat.open.id).own.long_chats is LongChats.COMPACT
-    assert options._marks[("long_chats",)].text() == "Changed"
+    assert options.form.marks["long_chats"].text() == "Changed"
     options.defaults.click()
-    assert options.long_chats.currentText() == "Ask"
+    assert long_chats.currentText() == "Ask"
     assert chat.open.conversation.own.long_chats is None

@@ -295,12 +295,12 @@ def test_options_that_are_unchanged_are_not_submitted(behind: QWidget, theme: Th
 
 def test_changed_options_are_submitted(behind: QWidget, theme: Theme) -> None:
     sheet, submitted = sheet_on(behind, theme)
-    type_number(sheet.temperature, "1.5")
-    sheet.prompt.clear()
+    type_number(sheet.options.fields["temperature"], "1.5")
+    sheet.options.prompt.clear()
     press_key(sheet.model, "Down")
     assert sheet.back.isVisible()
     assert sheet.back.text() == "Go back to Small afterwards"
-    click_on(sheet.regenerate)
+    click_on(sheet.buttons[-1])
     sampling = SamplingParams(temperature=1.5, top_k=5)
     assert submitted == [(MadeWith(sampling, ""), OtherModel("/models/big", "Big"))]
 
@@ -313,7 +313,7 @@ def test_one_may_stay_with_the_other_model(behind: QWidget, theme: Theme, own: s
         press_key(sheet.back, "Space")
     assert sheet.model.currentText() == "Big"
     assert sheet.back.isVisible() is bool(own), "without a model another one is chosen and stays"
-    click_on(sheet.regenerate)
+    click_on(sheet.buttons[-1])
     assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
 
 
@@ -328,7 +328,7 @@ def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, cha
     assert sheet.model.itemText(0) == "/models/other"
     press_key(sheet.model, "Down")
     chat.engine.gate.shut()
-    click_on(sheet.regenerate)
+    click_on(sheet.buttons[-1])
     banner = window.conversation.banners.banner("borrowed")
     assert "writes this one reply" in banner.accessibleName()
     chat.engine.gate.open()

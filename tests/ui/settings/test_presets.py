@@ -1,6 +1,7 @@
 """Thinking and presets through the real widgets: a chat's options, and the page in Settings."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def thinks(chat: Chat) -> None:
 def page(qtbot: QtBot, theme: Theme, chat: Chat) -> PresetsPage:
     chat.start()
     settings = chat.settings
-    page = PresetsPage(theme, settings, chat.slot)
+    page = PresetsPage(theme, chat.controller)
     settings.changed.connect(page.show_settings)
     settings.change_values(presets=(BRIEF,), prompts=(SavedPrompt("Translate", "Into {{language}}"),))
     qtbot.addWidget(page)
@@ -102,7 +103,7 @@ def test_the_limit_of_thinking_reaches_the_engine_and_off_needs_no_switch(
 
 
 def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
-    qtbot.keyClicks(options.prompt, "Be brief.")
+    qtbot.keyClicks(options.form.prompt, "Be brief.")
     options.form.fields["temperature"].setValue(0.3)
     options.form.stop.setPlainText("END")
     assert not options.save.isEnabled()
@@ -114,12 +115,12 @@ def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, ch
     assert not options.defaults.isEnabled()
     chat.open.start_new()
     options.show_values()
-    assert options.prompt.toPlainText() == ""
+    assert options.form.prompt.toPlainText() == ""
     choose(options, "Short answers")
-    assert options.prompt.toPlainText() == "Be brief."
+    assert options.form.prompt.toPlainText() == "Be brief."
     options.form.fields["top_k"].setValue(7)
     assert options.source.text() == "Changed for this chat"
-    marks = [name for name, label in options.form.sources.items() if label.text() == "Changed"]
+    marks = [name for name, label in options.form.marks.items() if label.text() == "Changed"]
     assert marks == ["top_k"]
     chat.say("Hello")
     assert chat.engine.last_contents[0] == "Be brief."
@@ -138,7 +139,7 @@ def test_a_chat_can_have_any_text_although_its_preset_asks_for_json(chat: Chat, 
     assert options.shape.kind.currentText() == "A JSON object"
     options.shape.kind.setCurrentIndex(0)
     options.shape.kind.activated.emit(0)
-    assert options._marks[("answer_shape",)].text() == "Changed"
+    assert options.form.marks["answer_shape"].text() == "Changed"
     chat.say("Hello")
     assert chat.engine.last_request.shape is None
 
@@ -177,6 +178,42 @@ def test_a_preset_is_renamed_made_a_models_default_and_deleted(qtbot: QtBot, cha
     assert settings.values.presets == ()
     chat.say("Still readable")
     assert chat.engine.last_contents[0] != "Be brief."
+
+
+def test_a_preset_is_changed_in_the_same_form(qtbot: QtBot, chat: Chat, page: PresetsPage) -> None:
+    settings = chat.settings
+    settings.change_values(presets=(replace(BRIEF, thinking_tokens=9, models=("/m",)), Preset("Plain")))
+    form = page.form
+    marked = lambda: {name for name, mark in form.marks.items() if mark.text() == "Changed"}  # noqa: E731
+    assert (form.prompt.toPlainText(), form.fields["temperature"].value()) == ("Be brief.", 0)
+    assert marked() == {"temperature"}
+    saves = list[object]()
+    settings.changed.connect(saves.append)
+    qtbot.keyClicks(form.prompt, "!?")
+    form.fields["top_k"].setValue(7)
+    assert not saves, "the file is not written at each key"
+    settings.change_values(text_size=settings.values.text_size + 1)
+    assert form.fields["top_k"].value() == 7
+    press_key(page.list, "Down")
+    saved, plain = settings.values.presets
+    assert plain == Preset("Plain", id=plain.id)
+    assert saved == replace(
+        BRIEF,
+        system_prompt="!?Be brief.",
+        sampling=SamplingParams(temperature=0, top_k=7),
+        sampling_chosen=("temperature", "top_k"),
+        thinking_tokens=9,
+        models=("/m",),
+    )
+    assert (form.prompt.toPlainText(), form.fields["top_k"].value(), marked()) == ("", 0, set())
+    form.fields["top_k"].setValue(5)
+    form.fields["top_k"].setValue(0)
+    click_on(page.default)
+    plain = settings.values.presets[1]
+    assert (plain.sampling_chosen, plain.system_prompt, plain.long_chats) == ((), None, None), "it is left open"
+    assert plain.models == (str(chat.slot.info.path),)
+    press_key(page.list, "Down")
+    assert (form.isVisible(), page.text.isVisible()) == (False, True)
 
 
 def test_prompts_are_written_and_presets_imported(qtbot: QtBot, chat: Chat, page: PresetsPage, tmp_path: Path) -> None:

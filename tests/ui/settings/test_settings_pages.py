@@ -190,7 +190,7 @@ def notes(qtbot: QtBot, theme: Theme, chat: Chat) -> NotesPage:
 
 
 def shown(page: NotesPage) -> list[str]:
-    return [page.list.item(index).text() for index in range(page.list.count())]
+    return [page.notes.list.item(index).text() for index in range(page.notes.list.count())]
 
 
 def test_the_page_lists_and_searches_notes(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
@@ -209,7 +209,7 @@ def test_the_page_lists_and_searches_notes(qtbot: QtBot, notes: NotesPage, chat:
 
 def test_a_note_is_edited_and_deleted(notes: NotesPage, chat: Chat) -> None:
     edit, delete, _ = notes.notes.buttons
-    notes.list.setCurrentRow(1)
+    notes.notes.list.setCurrentRow(1)
     edit.click()
     sheet = notes.findChild(Sheet)
     assert isinstance(sheet, Sheet)
@@ -219,7 +219,7 @@ def test_a_note_is_edited_and_deleted(notes: NotesPage, chat: Chat) -> None:
     sheet.buttons[-1].click()
     texts = lambda: [note.text for note in chat.controller.replies.notes()]  # noqa: E731
     assert texts() == ["I use tabs", "Bo\nleads.", "I live in Lisbon"]
-    notes.list.setCurrentRow(2)
+    notes.notes.list.setCurrentRow(2)
     delete.click()
     assert answer_question(notes, "Delete").startswith("Delete “I use tabs”?")
     assert texts() == ["Bo\nleads.", "I live in Lisbon"]

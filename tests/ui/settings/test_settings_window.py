@@ -1,8 +1,18 @@
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QEvent, QObject
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtCore import QEvent, QObject, QPoint
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractItemView,
+    QAbstractSpinBox,
+    QApplication,
+    QComboBox,
+    QLineEdit,
+    QPlainTextEdit,
+    QScrollArea,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 from rdchat import host, paths
@@ -11,8 +21,8 @@ from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api import Dtype, Role, SamplingDefaults, SamplingParams
 from rdchat.mac_desktop import HotKey
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.settings.settings_window import SettingsWindow
-from rdchat.ui.style import Theme, show_folder
+from rdchat.ui.settings.settings_window import PLACES, SettingsWindow
+from rdchat.ui.style import SectionHead, Theme, show_folder
 from tests.carbon import EXISTS, Carbon
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import click_on, press_key
@@ -31,16 +41,7 @@ def test_what_is_in_force_is_shown(preferences: SettingsWindow) -> None:
     chosen = preferences.appearance.currentText(), preferences.text_size.value(), preferences.dtype.currentText()
     assert chosen == ("System", 13, "Automatic")
     assert preferences.form.sampling() == SamplingParams()
-    assert preferences.model.text() == "smollm2-135m-instruct (default)"
     assert preferences.models_folder.text() == "None"
-
-
-def test_a_page_higher_than_the_room_below_stays_on_the_screen(qtbot: QtBot, preferences: SettingsWindow) -> None:
-    room = preferences.screen().availableGeometry()
-    preferences.move(0, room.bottom() - 100)
-    preferences.show_page("Model")
-    qtbot.waitUntil(lambda: preferences.frameGeometry().bottom() <= room.bottom())
-    assert preferences.y() >= 0
 
 
 def test_the_app_stays_where_something_can_bring_its_window_back(chat: Chat, preferences: SettingsWindow) -> None:
@@ -108,21 +109,21 @@ def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: SettingsWin
 
 
 def test_typed_text_is_saved_after_a_pause(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
-    qtbot.keyClicks(preferences.prompt, "Be kind.")
+    qtbot.keyClicks(preferences.form.prompt, "Be kind.")
     qtbot.keyClicks(preferences.seed, "42")
     qtbot.waitUntil(lambda: chat.settings.values.seed == 42)
     assert chat.settings.values.system_prompt == "Be kind."
-    assert preferences.prompt.toPlainText() == "Be kind."
+    assert preferences.form.prompt.toPlainText() == "Be kind."
 
 
 def test_closing_saves_what_was_just_typed(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
-    qtbot.keyClicks(preferences.prompt, "Short.")
+    qtbot.keyClicks(preferences.form.prompt, "Short.")
     preferences.close()
     assert chat.settings.values.system_prompt == "Short."
 
 
 def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
-    preferences.tabs.setCurrentIndex(1)
+    preferences.show_page("Sampling")
     preferences._typing.setInterval(0)
     for text in ("abc", "7", "-1", "1.5", str(2**64), "²"):
         preferences.seed.setText(text)
@@ -133,13 +134,47 @@ def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, prefer
     assert preferences.seed_problem.text() == "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
 
 
-def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: SettingsWindow) -> None:
-    preferences.tabs.setCurrentIndex(1)
-    before = preferences.tabs.height()
-    gap = preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y()
-    qtbot.keyClicks(preferences.seed, "abc")
-    qtbot.waitUntil(lambda: preferences.tabs.height() > before)
-    assert preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y() == gap
+def test_what_few_people_change_is_folded_until_it_is_searched(preferences: SettingsWindow) -> None:
+    """Nine pages had 64 controls."""
+    kinds = QAbstractButton, QAbstractItemView, QAbstractSpinBox, QComboBox, QLineEdit, QPlainTextEdit
+    owned_by = QAbstractItemView, QAbstractSpinBox, QComboBox, QLineEdit
+
+    def controls() -> list[QWidget]:
+        shown = [each for each in preferences.tabs.currentWidget().findChildren(QWidget) if each.isVisible()]
+        return [each for each in shown if isinstance(each, kinds) and not isinstance(each.parent(), owned_by)]
+
+    pages = preferences.tabs
+    count = 0
+    for index in range(pages.count()):
+        pages.setCurrentIndex(index)
+        count += len(controls())
+    assert pages.count() == 5
+    assert 20 < count <= 35
+    for name in PLACES:
+        heads = [each for each in preferences.findChildren(SectionHead) if each.isChecked()]
+        for head in heads:
+            head.setChecked(False)
+        preferences.show_page(name)
+        unfolded = [each for each in controls() if isinstance(each, SectionHead) and each.isChecked()]
+        is_page = name in {pages.tabText(index) for index in range(pages.count())}
+        assert len(unfolded) == (not is_page), name
+        assert len(controls()) > 3, name
+
+
+def test_what_is_searched_is_in_view(qtbot: QtBot, preferences: SettingsWindow) -> None:
+    preferences.resize(preferences.minimumSize())
+    preferences.show_page("Chats")
+    area = preferences.tabs.currentWidget()
+    assert isinstance(area, QScrollArea)
+    bar = area.verticalScrollBar()
+    heads = area.findChildren(SectionHead)
+    for head in heads:
+        head.setChecked(True)
+    qtbot.waitUntil(lambda: bar.maximum() > 2 * area.height())
+    for name in ("Notes", "Sampling", "Presets and Prompts"):
+        preferences.show_page(name)
+        seen = [each for each in heads if 0 <= each.mapTo(area, QPoint()).y() < area.height() - each.height()]
+        assert QApplication.focusWidget() in seen
 
 
 def test_sampling_can_be_restored(chat: Chat, preferences: SettingsWindow) -> None:
@@ -158,16 +193,6 @@ def test_a_precision_is_for_the_model_that_did_not_load(chat: Chat, preferences:
     chat.wait_for(EngineState.IDLE)
     assert chat.engine.loads[-1] == ("/models/big", Dtype.EIGHT_BIT)
     assert preferences.dtype.currentData() == Dtype.EIGHT_BIT
-    assert preferences.model.text() == "/models/big"
-
-
-def test_each_page_is_as_high_as_it_needs(preferences: SettingsWindow) -> None:
-    heights = []
-    for place in range(preferences.tabs.count()):
-        preferences.tabs.setCurrentIndex(place)
-        heights.append(preferences.tabs.height())
-    downloads = 7
-    assert heights[downloads] < heights[0] < heights[1]
 
 
 def test_folders_are_shown_even_before_they_exist(opened: list[str]) -> None:
@@ -196,21 +221,21 @@ def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences
 def test_only_values_that_the_person_chooses_are_kept_over_the_models(chat: Chat, preferences: SettingsWindow) -> None:
     chat.engine.sampling = SamplingDefaults(SamplingParams(temperature=0.6), frozenset({"temperature"}))
     chat.start()
-    assert preferences.form.sources["temperature"].text() == "From the model"
+    assert preferences.form.marks["temperature"].text() == "From the model"
     preferences.form.fields["top_k"].setValue(7)
     settings = chat.settings.values
     assert settings.chosen_sampling == {"top_k": 7}
     preferences.form.fields["temperature"].setValue(0.7)
     settings = chat.settings.values
     assert settings.chosen_sampling == {"top_k": 7, "temperature": 0.7}
-    assert preferences.form.sources["temperature"].text() == ""
+    assert preferences.form.marks["temperature"].text() == ""
 
 
 def test_caches_on_disk_are_limited_cleared_and_switched_off(
     qtbot: QtBot, preferences: SettingsWindow, chat: Chat
 ) -> None:
     chat.say("Hello")
-    preferences.show_page("Model")
+    preferences.show_page("Memory and Disk")
     kept = chat.controller.disk_caches
     folder = chat.engine.last_request.keep
     assert folder is not None

@@ -187,7 +187,7 @@ def test_a_report_says_what_became_of_everything(menu: Menu, theme: Theme) -> No
         for source in ("Jan", "Msty")
     ]
     assert import_text(ImportReport((*files,), cancelled=True)) == (
-        "4 messages from Jan and Msty. 2 notes, not used until you keep them in Settings > Notes. "
+        "4 messages from Jan and Msty. 2 notes, not used until you keep them in Settings > Chats. "
         "2 chats were already here. 2 items could not be imported. "
         "You cancelled the import; chats from the unfinished file were removed."
     )

@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QApplication
 
 from rdchat.chat.presets import Preset
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.settings.settings_window import PAGES
+from rdchat.ui.style import SectionHead
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.palette import CommandPalette, PaletteEntry
 from tests.ui.conftest import Chat
@@ -51,15 +51,28 @@ def test_what_was_used_last_comes_first_also_after_a_restart(chat: Chat, window:
 
 def test_settings_are_found_by_what_is_in_them(chat: Chat, window: MainWindow) -> None:
     chat.start()
-    assert [*PAGES] == [window.settings_window.tabs.tabText(index) for index in range(len(PAGES))]
-    assert window.settings_window.tabs.count() == len(PAGES)
-    for words, name in (("dark", "General"), ("mcp", "Tools"), ("temperature", "New Chats")):
+    settings = window.settings_window
+    for words, name, page in (
+        ("dark", "General", "General"),
+        ("hugging", "Downloads and Files", "General"),
+        ("temperature", "Chats", "Chats"),
+        ("seed", "Sampling", "Chats"),
+        ("remember", "Notes", "Chats"),
+        ("precision", "Models", "Models"),
+        ("caches", "Memory and Disk", "Models"),
+        ("mcp", "Tools", "Tools"),
+        ("openai", "Serve", "Serve"),
+        ("port", "Server Options", "Serve"),
+    ):
         palette = _opened(window, words)
         assert [(entry.text, entry.detail) for entry in palette.listed[:1]] == [(f"Settings: {name}", "")]
         press_key(palette.field, "Return")
-        settings = window.settings_window
         assert settings.isVisible()
-        assert settings.tabs.tabText(settings.tabs.currentIndex()) == name
+        assert settings.tabs.tabText(settings.tabs.currentIndex()) == page
+        unfolded = [each.text() for each in settings.findChildren(SectionHead) if each.isChecked() and each.isVisible()]
+        assert unfolded == [] if name == page else [{"Sampling": "More"}.get(name, name)]
+        for each in settings.findChildren(SectionHead):
+            each.setChecked(False)
         settings.close()
     chat.say("Hello")
     palette = _opened(window, "tree")
