@@ -91,8 +91,6 @@ class CallCard(Card):
             scope: push_button(text, tip, partial(self.decided.emit, scope)) for scope, (text, tip) in decisions.items()
         }
         if (run := self.buttons.get(Scope.ONCE)) is not None:
-            # Return presses it, but only where it has the focus.
-            run.setDefault(True)
             run.setEnabled(waiting.status != "starting")
         for button in self.buttons.values():
             button.setAccessibleDescription(f"{title} {button.toolTip()}")
