@@ -198,7 +198,8 @@ class ConversationView(Ground):
         )
         transcript.stop_requested.connect(controller.stop_reply)
         transcript.run_again_requested.connect(controller.calls.run_again)
-        self.calls.decided.connect(self.composer.setFocus)
+        for decided in (self.calls.decided, self.note.decided):
+            decided.connect(self.composer.setFocus)
         transcript.cut_undo_requested.connect(controller.context.undo_cut)
         transcript.summary_edited.connect(controller.context.edit_summary)
         transcript.replaced_requested.connect(transcript.show_first)
