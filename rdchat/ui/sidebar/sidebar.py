@@ -134,6 +134,8 @@ def result_text(answer: SearchAnswer | None) -> str:
     if len(answer.hits) < answer.total:
         total = f"{'more than ' if answer.is_part else ''}{answer.total:,}"
         return f"Newest {len(answer.hits):,} of {total} found"
+    if not answer.total:
+        return "No chats found"
     return f"{'More than ' if answer.is_part else ''}{counted(answer.total, 'chat')} found"
 
 
@@ -229,8 +231,8 @@ class Sidebar(Ground):
             button.setAccessibleDescription(counted(count, "item"))
         self.trash_bar.setVisible(in_trash and bool(rows))
         self._enable_trash_buttons()
-        self.empty.setText("No chat contains these words." if searching else _EMPTY[chats.location])
-        self.empty.setVisible(not rows and (answered or not searching))
+        self.empty.setText(_EMPTY[chats.location])
+        self.empty.setVisible(not rows and not searching)
         self.filter_text.setText(f"Only {self.filter.filter_text}")
         self.filter_line.setVisible(bool(self.filter.chosen))
 
@@ -261,6 +263,11 @@ class Sidebar(Ground):
         self.filter.choose(SearchQuery())
         self._chats.list_hits("")
         self._chats.show_location(location)
+
+    def leave_search(self) -> None:
+        """List the chats if a search is listed, which may lack the chat that is written in."""
+        if self._chats.query:
+            self.show_location(Location.CHATS)
 
     def rename(self, key: Key) -> None:
         """Open the editor of a title; list the chat first if it is not listed.

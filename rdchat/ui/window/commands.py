@@ -152,7 +152,7 @@ class Commands(QObject):
         return f"New Chat in {named(folder.name)}" if folder else "New Chat"
 
     def new_chat(self, *, outside: bool = False) -> None:
-        """Begin a chat, and list the chats; in the quick window, begin another exchange there.
+        """Begin a chat, and list the chats instead of a search; in the quick window, begin another exchange there.
 
         Within a project it stays there, unless it shall be outside.
         """
@@ -162,13 +162,13 @@ class Commands(QObject):
         chat = self._chats.chat
         stays = self.in_project() and not outside
         chat.start_new(chat.conversation.folder_id if stays else None)
-        if self._chats.location is not Location.CHATS:
-            self.parts.sidebar.show_location(Location.CHATS)
+        self.parts.sidebar.show_location(Location.CHATS)
         self.parts.conversation.composer.setFocus()
 
     def new_temporary(self) -> None:
-        """Begin a temporary chat."""
+        """Begin a temporary chat, and leave a search."""
         self._chats.chat.start_temporary()
+        self.parts.sidebar.leave_search()
         self.parts.conversation.composer.setFocus()
 
     def ask_to_leave(self, then: Callable[[], object]) -> None:

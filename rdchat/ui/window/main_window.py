@@ -336,6 +336,7 @@ class MainWindow(QMainWindow):
         conversation.sight.vision_requested.connect(windows.get_vision)
         self.windows.on_model_services.append(self._follow_training)
         self.sidebar.list.write_requested.connect(conversation.composer.setFocus)
+        conversation.composer.submitted.connect(self.sidebar.leave_search)
         conversation.notices.choose_model_requested.connect(commands.choose_model)
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
         conversation.transcript.tokens_requested.connect(windows.show_tokens)

@@ -283,3 +283,19 @@ def test_the_command_line_refuses_other_addresses_and_files_that_are_not_there(
     assert "rdchat cannot open this address. It opens rdchat://ask?text=" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["missing.txt"])
+
+
+@pytest.mark.parametrize("begin", ["new_chat", "new_temporary", "send"])
+def test_a_new_chat_and_sending_leave_the_search(qtbot: QtBot, chat: Chat, window: MainWindow, begin: str) -> None:
+    """The search stayed, and what was begun was missing in the list."""
+    chat.start()
+    chat.say("Hello")
+    window.commands.search_all_chats("table")
+    window.sidebar.search.typing.timeout.emit()
+    assert chat.chats.query.text == "table"
+    if begin == "send":
+        window.conversation.composer.submitted.emit("And then?")
+    else:
+        window.actions_.__getattr__(begin).trigger()
+    assert (window.sidebar.search.text(), bool(chat.chats.query)) == ("", False)
+    qtbot.waitUntil(lambda: not chat.writing)
