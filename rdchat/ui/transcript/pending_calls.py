@@ -141,7 +141,7 @@ class PendingCalls(QWidget):
         # What is shown, to compare; None for nothing yet.
         self._state: object = None
         self.note = small_text(theme)
-        self.go_on = TextButton("Let It Go On", theme, calls.go_on)
+        self.go_on = TextButton("Continue", theme, calls.go_on)
         ConsentPause(self.go_on)
         self._column = column(row((self.note, 1), self.go_on), within=self, margins=(EDGE, TIGHT, EDGE, TIGHT))
         calls.changed.connect(self.show_calls)
