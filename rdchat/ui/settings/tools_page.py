@@ -210,18 +210,17 @@ class ToolsPage(SettingsPage):
         super().__init__(theme, change)
         self._servers = servers
         self.target = ElidedLabel(theme, "", "muted", middle=True)
-        self.choose = push_button("Choose…", "Choose the folder that models may read", self._choose_folder)
-        self.edit = push_button("Edit…", act=lambda: self._open_sheet(self._chosen))
+        self.edit = push_button("Edit…", act=self._edit)
         self.remove = push_button("Remove…", act=self._ask_to_remove)
         self.output = push_button("Error Output", "Show what it wrote to its standard error", self._show_output)
         add = push_button("Add Tools…", act=partial(self._open_sheet, None))
         read = push_button("Import…", "Read a list of Claude Desktop or LM Studio", self._ask_for_file)
         self.add_note(_NOTE)
         self.list = self.add_list("Tools", "Tools")
-        self.add_line(self.target)
-        self.problem = self.add_note(color="danger")
-        self.add_line(self.choose, self.edit, self.remove, self.output, None)
         self.add_line(add, read, None)
+        self.add_line(self.target)
+        self.add_line(self.edit, self.remove, self.output, None)
+        self.problem = self.add_note(color="danger")
         self.result = self.add_note()
         self.path = self.add_note()
         self.list.currentRowChanged.connect(self._show_server)
@@ -265,10 +264,10 @@ class ToolsPage(SettingsPage):
         state = self._servers.server_state(server.name)
         self.target.setText(visible_text(target_text(server)))
         self.problem.show_text(visible_text(state.problem or " ".join(state.tool_problems[:_SHOWN_PROBLEMS])))
-        self.choose.setVisible(server.command[:1] == (FOLDER,))
-        for button in (self.edit, self.remove):
-            button.setVisible(not server.is_built_in)
-        self.output.setVisible(bool(state.error_output))
+        # The buttons stay where they are when another server is chosen.
+        self.edit.setEnabled(server.command[:1] == (FOLDER,) or not server.is_built_in)
+        self.remove.setEnabled(not server.is_built_in)
+        self.output.setEnabled(bool(state.error_output))
 
     def _on_switched(self, item: QListWidgetItem) -> None:
         server = self._servers.servers[self.list.row(item)]
@@ -285,7 +284,7 @@ class ToolsPage(SettingsPage):
         elif on and not server.confirmed:
             kind = "Connect" if server.url else "Start"
             note = _ADDRESS if server.url else _PROGRAM
-            title = f"Connect to {server.name}?" if server.url else f"Start {server.name}?"
+            title = f"{'Connect to' if server.url else 'Start'} “{server.name}”?"
             agreed = partial(self._put, replace(server, enabled=True, confirmed=True))
             self._show_text(title, server.source_text, note, ("Cancel", nothing), (kind, agreed))
         elif on is not server.enabled:
@@ -305,6 +304,13 @@ class ToolsPage(SettingsPage):
         """Store a server, and start it if it is on; None keeps the secrets."""
         self._servers.put(server, secrets)
         self._servers.start_server(server.name)
+
+    def _edit(self) -> None:
+        """Change the chosen server: of the one that reads a folder, only that can be changed."""
+        if self._chosen.command[:1] == (FOLDER,):
+            self._choose_folder()
+        else:
+            self._open_sheet(self._chosen)
 
     def _choose_folder(self) -> None:
         server = self._chosen

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QImage, QInputMethodEvent
-from PySide6.QtWidgets import QApplication, QDialog, QDialogButtonBox, QLineEdit, QMenu, QPlainTextEdit, QToolButton, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QDialog,
+    QDialogButtonBox,
+    QLineEdit,
+    QMenu,
+    QPlainTextEdit,
+    QToolButton,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api import LoadProgress, PrefillProgress
