@@ -124,6 +124,7 @@ class ConversationView(Ground):
         self.composer.add_line(self.tools.line)
         transcript.on_edit = self._add_files_to
         transcript.file_text = controller.replies.file_text
+        transcript.has_tokens = controller.traces.has_trace
         self.calls = PendingCalls(controller.calls, theme)
         transcript.show_pending(self.calls)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)

@@ -204,7 +204,10 @@ class FactsLine(ElidedLabel):
 
 
 class MessageActions(QWidget):
-    """Copy, edit or regenerate, and the step to other alternatives; for a reply also its statistics and tokens."""
+    """Copy, edit or regenerate, the step to other alternatives, and the menu.
+
+    A reply has two buttons more while the speed panel is open: its statistics and its tokens, which the menu has too.
+    """
 
     edit_requested = Signal()
     # The menu is to open at a point of the screen.
@@ -234,8 +237,8 @@ class MessageActions(QWidget):
             self._answer.hide()
             parts += [self._button("edit", "Edit message", self.edit_requested.emit), self._answer]
         else:
-            self._details = self._button("info", "Details", self._show_details)
-            self._tokens = self._button("tokens", "Show tokens", partial(area.tokens_requested.emit, message.id))
+            self._details = self._button("info", "", self._show_details)
+            self._tokens = self._button("tokens", "", partial(area.tokens_requested.emit, message.id))
             parts += [self._button("regenerate", "Regenerate reply", regenerate), self._details, self._tokens]
         self._more = self._button("more", "More", self._open_menu)
         self.facts = FactsLine(area.theme, "", "muted", -1)
@@ -265,8 +268,7 @@ class MessageActions(QWidget):
         if message.role is not Role.USER:
             self.facts.setAccessibleDescription(", ".join(parts))
             set_tip(self.facts, self._summary)
-            self._details.setEnabled(bool(facts(message)))
-            self._tokens.setEnabled(bool(message.text))
+            self.show_figures()
         for button in (self._previous, self._next, self.compare):
             button.setVisible(several)
         self._previous.setEnabled(message.sibling > 0)
@@ -276,6 +278,18 @@ class MessageActions(QWidget):
         self._number.show_text(", ".join(part for part in (number, edited if message.edited else "") if part))
         set_tip(self._number, "You edited this reply" if message.edited else "")
         self._reveal()
+
+    def show_figures(self) -> tuple[IconButton, ...]:
+        """Show the buttons of a reply's figures if the speed panel is open, with what was recorded; return them."""
+        has_tokens = self._area.has_tokens(self._message.id)
+        recorded = {self._details: ("Details", bool(facts(self._message))), self._tokens: ("Show tokens", has_tokens)}
+        for button, (name, is_recorded) in recorded.items():
+            text = name if is_recorded else f"{name}: not recorded"
+            button.setAccessibleName(text)
+            set_tip(button, text)
+            button.setEnabled(is_recorded)
+            button.setVisible(self._area.shows_figures)
+        return tuple(recorded)
 
     def offer_reply(self, offered: bool) -> None:
         """Offer to get a reply to a prompt that has none."""
@@ -301,6 +315,8 @@ class MessageActions(QWidget):
         self.menu_requested.emit(self._more.mapToGlobal(self._more.rect().bottomLeft()))
 
     def _show_details(self) -> None:
-        details = ReplyDetails(self._message, self._area.theme, self._details)
+        button = self._details if self._area.shows_figures else self._more
+        details = ReplyDetails(self._message, self._area.theme, button)
+        details.tokens.setEnabled(self._tokens.isEnabled())
         details.tokens.clicked.connect(self._tokens.clicked)
-        open_beside(details, self._details)
+        open_beside(details, button)

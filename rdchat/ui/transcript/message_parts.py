@@ -397,10 +397,12 @@ class MessageArea(QScrollArea):
     which is empty once it is closed, and `caret_moved` a rectangle in the column.
 
     Attributes:
+        shows_figures: Whether the buttons of a reply's figures stand below it, as well as in its menu.
         has_actions: Whether messages can be changed and regenerated; otherwise they can only be copied and quoted.
     """
 
     has_actions = True
+    shows_figures = False
 
     edit_submitted = Signal(int, str)
     regenerate_requested = Signal(int)
@@ -433,6 +435,8 @@ class MessageArea(QScrollArea):
         self.on_edit: Callable[[Message, MessageEditor], object] = lambda _message, _editor: None
         # Reads the text of a file; not for the main thread.
         self.file_text: Callable[[AttachedFile], str] = lambda _file: ""
+        # Returns whether the tokens of a reply were recorded.
+        self.has_tokens: Callable[[int], bool] = lambda _message_id: False
         # The images that the model does not get, by the ids of their messages; see `TranscriptView.mark_left_out`.
         self.left_out: LeftOut = {}
         self.column = QWidget(self)

@@ -130,6 +130,10 @@ class Commands(QObject):
         messages = self.controller.chat.path
         return bool(messages) and messages[-1].role is Role.ASSISTANT
 
+    def has_tokens(self) -> bool:
+        """Return whether the tokens of the last reply were recorded."""
+        return self.has_reply() and self.controller.traces.has_trace(self.controller.chat.path[-1].id)
+
     def can_regenerate(self) -> bool:
         """Return whether the loaded model can write the last reply again."""
         return self.controller.replies.state is EngineState.IDLE and self.can_regenerate_with()

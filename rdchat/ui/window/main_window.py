@@ -448,6 +448,7 @@ class MainWindow(QMainWindow):
             side.setVisible(show)
             if show and side is self.panel_side:
                 self.panel.show()
+        self.conversation.transcript.show_figures(not self.panel_side.isHidden())
         self.actions_.refresh_soon()
 
     def _room_for(self, side: QWidget) -> int:

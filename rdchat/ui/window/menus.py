@@ -387,7 +387,7 @@ def _view(do: Commands) -> list[Command | None]:
         _list_command(do, "show_trash", "Trash", Location.TRASH),
         None,
         _side(do, do.parts.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
-        Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply, tip="Draft trees"),
+        Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_tokens, tip="Draft trees"),
         Command(
             "ledger",
             "Speed Details",

@@ -287,6 +287,7 @@ def test_an_edited_reply_says_so_with_its_place_and_in_its_details(show: Show) -
     assert words(view, 2) == ["2 of 2, edited"]
     view.set_messages(answered("Mine", edited=True))
     assert words(view, 2) == ["Edited"]
+    view.show_figures(True)
     details = button(widget_of(view, 2), "Details")
     assert details.isEnabled()
     click_on(details)
