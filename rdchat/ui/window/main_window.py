@@ -332,7 +332,10 @@ class MainWindow(QMainWindow):
         conversation.welcome.add_offer(offer)
         self.header.model.folder_requested.connect(commands.choose_model)
         conversation.project.edit_requested.connect(commands.edit_project)
-        self.sidebar.row_actions.edit_project = commands.edit_project
+        row_actions = self.sidebar.row_actions
+        row_actions.edit_project = commands.edit_project
+        row_actions.has_deleted = self._controller.has_deleted
+        row_actions.restore_deleted = self._controller.restore_deleted
         conversation.sight.vision_requested.connect(windows.get_vision)
         self.windows.on_model_services.append(self._follow_training)
         self.sidebar.list.write_requested.connect(conversation.composer.setFocus)
@@ -362,8 +365,6 @@ class MainWindow(QMainWindow):
         for changed in (chat.opened, controller.chats.conversations_changed):
             changed.connect(self._show_title)
             changed.connect(refresh)
-        for changed in (chat.path_changed, chat.opened):
-            changed.connect(self._look_for_deleted)
         states = controller.replies.state_changed, controller.quick.path_changed, controller.quick.changed
         for changed in (*states, chat.message_added, chat.message_changed):
             changed.connect(refresh)
@@ -413,11 +414,6 @@ class MainWindow(QMainWindow):
             self._controller.drafting.refresh_options()
             if host.MACOS and self._was_on_screen and not any(map(QWidget.isVisible, QApplication.topLevelWidgets())):
                 show_in_front(self)
-
-    def _look_for_deleted(self) -> None:
-        """Find out whether a message can be restored, here and not with each refresh: it reads the store."""
-        self.commands.has_deleted = self._controller.has_deleted
-        self.actions_.refresh_soon()
 
     def _restore(self, settings: Settings) -> None:
         if not self.restoreGeometry(decoded(settings.window_geometry)):

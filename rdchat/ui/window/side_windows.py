@@ -104,8 +104,7 @@ def shortcuts_text(window: QMainWindow) -> str:
     actions = {}
     for menu in (action.menu() for action in window.menuBar().actions()):
         if isinstance(menu, QMenu):
-            every = [menu, *menu.findChildren(QMenu)]
-            actions[menu.title().replace("&", "")] = [action for each in every for action in each.actions()]
+            actions[menu.title().replace("&", "")] = menu.actions()
     actions["Command Palette"] = window.actions()
     tables = []
     for title, listed in actions.items():
@@ -230,15 +229,11 @@ class SideWindows:
 
     def try_in_race(self, draft: DraftSettings) -> None:
         """Open the race with draft settings that the chat does not have to use."""
-        self.benchmark_window.open_race(self._last_prompt(), draft)
+        self.benchmark_window.open_benchmark(self._last_prompt(), draft)
 
-    def open_race(self, typed: str) -> None:
-        """Open the race with the typed text, or the chat's last prompt, or the race's own last prompt."""
-        self.benchmark_window.open_race(typed.strip() or self._last_prompt())
-
-    def open_benchmark(self) -> None:
-        """Open the benchmark of several prompts."""
-        self.benchmark_window.open_benchmark()
+    def open_benchmark(self, typed: str) -> None:
+        """Open the benchmark with the typed text, or the chat's last prompt, or its own last prompt."""
+        self.benchmark_window.open_benchmark(typed.strip() or self._last_prompt())
 
     def _last_prompt(self) -> str:
         prompts = (message.text for message in reversed(self._controller.chat.path) if message.role is Role.USER)
