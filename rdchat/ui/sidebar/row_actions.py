@@ -182,7 +182,7 @@ class RowActions:
                 menu.addSeparator()
             add_action(menu, text.format(""), act)
             if name == "pin":
-                self.fill_move_menu(menu.addMenu("Move to Folder"), chat)
+                self._fill_move_menu(menu.addMenu("Move to Folder"), chat)
         if self.has_deleted(chat.id):
             add_action(menu, "Restore Deleted Message", partial(self.restore_deleted, chat.id))
 
@@ -203,8 +203,8 @@ class RowActions:
         menu.addSeparator()
         add_action(menu, "Delete Folder", lambda: order.delete_folder(folder))
 
-    def fill_move_menu(self, menu: QMenu, chat: Conversation) -> None:
-        """List the folders that a chat can be moved to; the Chat menu has the same list for the open chat."""
+    def _fill_move_menu(self, menu: QMenu, chat: Conversation) -> None:
+        """List the folders that a chat can be moved to."""
         order = self.order
         add_action(menu, "No Folder", lambda: order.move(chat, None), order.folder(chat.folder_id) is None)
         for folder in _in_order(order.folders):

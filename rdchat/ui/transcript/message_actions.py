@@ -25,7 +25,6 @@ from rdchat.ui.style import (
     IconButton,
     Part,
     Popover,
-    TextButton,
     Theme,
     ThemedLabel,
     column,
@@ -50,8 +49,6 @@ _PART_LENGTH = 200
 _DRAFTERS_LENGTH = 2000
 # The popup's width, in pixels.
 _WIDTH = 280
-# The figures that the popup shows at once; the others appear with More.
-_FIRST = {"Speed", "Speed-up", "Time to first token"}
 # The figures of the line, the most important first, and how each is written there.
 _IN_LINE = {
     "Speed": "{}",
@@ -165,32 +162,17 @@ class ReplyDetails(Popover):
     def __init__(self, message: Message, theme: Theme, button: QWidget) -> None:
         super().__init__(theme, "window", button)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self._button = button
         self.setAccessibleName("Details of the reply")
         self.setFixedWidth(_WIDTH)
         parts = column(within=self, spacing=TIGHT + 2, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
         if message.model:
             parts.addWidget(ThemedLabel(theme, message.model, bold=True))
-        self.rest = QWidget()
-        rest = column(within=self.rest, spacing=TIGHT + 2)
         for fact in facts(message):
             figure = FigureRow(theme, fact.name, fact.definition)
             figure.show_value(fact.value)
-            (parts if fact.name in _FIRST else rest).addWidget(figure)
-        parts.addWidget(self.rest)
-        self.rest.hide()
+            parts.addWidget(figure)
         if message.drafting and message.drafting.reason:
             parts.addWidget(small_text(theme, message.drafting.reason))
-        self.more = TextButton("More", theme, self._show_rest)
-        self.tokens = TextButton("Show Tokens", theme, self.close)
-        parts.addLayout(row(self.more, None, self.tokens))
-        self.tokens.setFocus()
-
-    def _show_rest(self) -> None:
-        """Show all figures, at the same position."""
-        self.more.hide()
-        self.rest.show()
-        open_beside(self, self._button)
 
 
 class FactsLine(ElidedLabel):
@@ -227,11 +209,9 @@ class MessageActions(QWidget):
         self._next = IconButton("next", "Next version", area.theme, self, partial(step, 1))
         self._number = small_text(area.theme, tabular=True, wraps=False)
         self._number.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        compare = partial(area.compare_requested.emit, message.id)
-        self.compare = IconButton("compare", "Compare versions", area.theme, self, compare)
         self.copy_button = CopyButton("Copy message" if is_prompt else "Copy reply", area.theme, text, self)
         parts: list[Part] = [None] if is_prompt else []
-        parts += [self._previous, self._number, self._next, self.compare, self._add(self.copy_button)]
+        parts += [self._previous, self._number, self._next, self._add(self.copy_button)]
         if is_prompt:
             self._answer = self._button("regenerate", "Get a reply", regenerate)
             self._answer.hide()
@@ -269,7 +249,7 @@ class MessageActions(QWidget):
             self.facts.setAccessibleDescription(", ".join(parts))
             set_tip(self.facts, self._summary)
             self.show_figures()
-        for button in (self._previous, self._next, self.compare):
+        for button in (self._previous, self._next):
             button.setVisible(several)
         self._previous.setEnabled(message.sibling > 0)
         self._next.setEnabled(message.sibling + 1 < message.siblings)
@@ -317,6 +297,4 @@ class MessageActions(QWidget):
     def _show_details(self) -> None:
         button = self._details if self._area.shows_figures else self._more
         details = ReplyDetails(self._message, self._area.theme, button)
-        details.tokens.setEnabled(self._tokens.isEnabled())
-        details.tokens.clicked.connect(self._tokens.clicked)
         open_beside(details, button)

@@ -30,7 +30,6 @@ from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import (
     FileMode,
-    OpenMenu,
     SideWindow,
     Theme,
     app_pixmap,
@@ -77,7 +76,6 @@ class Commands(QObject):
         theme: The appearance to follow.
 
     Attributes:
-        move_menu: The folders that the open chat can be moved to.
         sidebar_requested: Emitted to show the sidebar.
         side_toggled: Emitted to show the sidebar or the panel, or to hide it if it is visible.
         drafting_requested: Emitted to go to the draft settings of the speed panel.
@@ -98,7 +96,6 @@ class Commands(QObject):
         self.controller = controller
         self._chats = controller.chats
         self.parts = parts
-        self.move_menu = OpenMenu(self._fill_move_menu, window)
 
     @property
     def chat(self) -> Conversation | None:
@@ -210,10 +207,6 @@ class Commands(QObject):
             if name == "rename":
                 self.sidebar_requested.emit()
             self.parts.sidebar.row_actions.chat_actions(chat)[name][1]()
-
-    def _fill_move_menu(self) -> None:
-        if (chat := self.chat) is not None:
-            self.parts.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
 
     def search_in_front(self, *, in_chat: bool = True) -> None:
         """Search the window in front: a side window's own search, else the open chat, else all chats."""

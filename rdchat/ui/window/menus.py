@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtGui import QAction, QActionGroup, QKeySequence
+from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 
 from rdchat.inference.api import Mode
@@ -35,8 +35,6 @@ class Command:
         keys: Its shortcuts, each as Qt writes it or as one of Qt's standard keys.
         tip: The tooltip; if empty, the text is the tooltip.
         role: Where macOS puts it in place of its menu, such as Quit into the app's own.
-        submenu: Opens from the entry, which then carries out nothing.
-        group: Exactly one command of a group is checked.
         when: Returns whether it is enabled; None for always.
         checked: Returns whether it is checked; None if it cannot be.
         label: Returns the text, if that depends on the state.
@@ -51,8 +49,6 @@ class Command:
     _: KW_ONLY
     tip: str = ""
     role: QAction.MenuRole = QAction.MenuRole.NoRole
-    submenu: QMenu | None = None
-    group: str = ""
     when: Callable[[], bool] | None = None
     checked: Callable[[], bool] | None = None
     label: Callable[[], str] | None = None
@@ -73,7 +69,6 @@ class WindowActions(QObject):
         super().__init__(window)
         self._window = window
         self._menus = menus
-        self._groups: dict[str, QActionGroup] = {}
         self._actions: dict[str, tuple[QAction, Command]] = {}
         self._changed = single_shot(self, 0, self.refresh)
         for title, commands in menus.items():
@@ -126,7 +121,7 @@ class WindowActions(QObject):
         for title, commands in self._menus.items():
             for command in filter(None, commands):
                 action = self._actions[command.name][0]
-                if action.isEnabled() and command.submenu is None and command.name != "palette":
+                if action.isEnabled() and command.name != "palette":
                     menu = title.replace("&", "") if command.in_menu else ""
                     detail = "  ".join(filter(None, (menu, _keys_text(action))))
                     yield PaletteEntry(
@@ -145,10 +140,6 @@ class WindowActions(QObject):
         keys_text = _keys_text(action)
         tip = command.tip or command.text.rstrip("…")
         set_tip(action, f"{tip} ({keys_text})" if keys_text else command.tip or command.text)
-        if command.submenu is not None:
-            action.setMenu(command.submenu)
-        if command.group:
-            self._groups.setdefault(command.group, QActionGroup(self)).addAction(action)
         action.triggered.connect(lambda _checked: self._run(command))
         self._actions[command.name] = action, command
         return action
@@ -194,7 +185,7 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
         "&View": _view(do),
         _WINDOW: [Command("minimize", "Minimise", do.minimize, "Ctrl+M")],
         "&Help": [
-            Command("guide", "Guide", lambda: show_in_front(windows.guide)),
+            Command("guide", "Guide", lambda: show_in_front(windows.guide), tip="The window, the terminal and reports"),
             Command(
                 "drafting_help",
                 "What Is Drafting?",
@@ -204,12 +195,6 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
             Command("shortcuts", "Keyboard Shortcuts", lambda: show_in_front(windows.shortcuts), "Ctrl+/"),
             None,
             Command(
-                "report",
-                "Report…",
-                lambda: show_in_front(windows.report_help),
-                tip="Measure this machine and its models, into one file to send",
-            ),
-            Command(
                 "about", "About rdchat", do.show_versions, tip="Versions, licences and the log", role=_Role.AboutRole
             ),
         ],
@@ -217,8 +202,8 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
 
 
 def _file(do: Commands) -> list[Command | None]:
-    chat = do.controller.chat
-    is_stored = lambda: chat.id is not None  # noqa: E731
+    windows = do.parts.windows
+    is_stored = lambda: do.controller.chat.id is not None  # noqa: E731
     tip = "New temporary chat: rdchat stores nothing of it"
     return [
         Command("new_chat", "New Chat", do.new_chat, _Standard.New, label=do.new_chat_text, in_front=True),
@@ -239,7 +224,7 @@ def _file(do: Commands) -> list[Command | None]:
         Command(
             "models",
             "Models…",
-            lambda: show_in_front(do.parts.windows.models),
+            lambda: show_in_front(windows.models),
             "Ctrl+Shift+M",
             tip="Installed, Discover, Downloads, Drafters and training, Remote, Macs",
         ),
@@ -317,7 +302,6 @@ def _chat(do: Commands) -> list[Command | None]:
         None,
         _on_chat(do, "rename", "Rename Chat"),
         _on_chat(do, "pin", "Pin Chat"),
-        Command("move", "Move to Folder", submenu=do.move_menu, when=do.has_chat),
         _on_chat(do, "duplicate", "Duplicate Chat", "Ctrl+D", in_menu=False),
         None,
         _on_chat(do, "archive", "Archive Chat", "Ctrl+Alt+A"),
@@ -359,7 +343,6 @@ def _mode(do: Commands, mode: Mode, keys: str) -> Command:
         text,
         choose,
         keys,
-        group="draft",
         when=lambda: drafting.ready,
         checked=lambda: drafting.settings.mode is mode,
         in_menu=is_common,

@@ -176,9 +176,6 @@ def test_the_menus_follow_the_open_chat(window: MainWindow, chat: Chat, bar: Fin
     desk = chat.chats
     actions.pin.trigger()
     assert actions.pin.text() == "Unpin Chat"
-    menu = actions.move.menu()
-    menu.aboutToShow.emit()
-    assert [action.text() for action in menu.actions() if action.text()] == ["No Folder", "New Folder…"]
     actions.archive.trigger()
     assert desk.chat.stored_conversation is None
     assert not actions.pin.isEnabled()

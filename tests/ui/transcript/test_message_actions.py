@@ -212,22 +212,18 @@ def test_the_figures_stand_in_the_menu_and_below_a_reply_only_while_the_panel_is
     assert names_below(widget_of(view, 1)) == ["Copy message", "Edit message", "More"]
 
 
-def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view: TranscriptView) -> None:
+def test_details_and_tokens_open_from_the_menu(qtbot: QtBot, view: TranscriptView) -> None:
     view.has_tokens = lambda message_id: message_id == 2
     choose_in_menu(widget_of(view, 2), "Details")
     details = view.findChild(ReplyDetails)
     qtbot.waitUntil(details.isVisible)
-    told = [figure.value.accessibleName() for figure in details.findChildren(FigureRow)]
+    told = [figure.value.accessibleName() for figure in details.findChildren(FigureRow) if figure.isVisible()]
     assert "Steps with a draft: 30" in told
     assert "Time to first token: 120 ms" in told
-    shown = [figure for figure in details.findChildren(FigureRow) if figure.isVisible()]
-    assert 1 <= len(shown) <= 3
-    button(details, "More").click()
-    assert all(figure.isVisible() for figure in details.findChildren(FigureRow))
+    details.close()
     with qtbot.waitSignal(view.tokens_requested) as asked:
-        button(details, "Show Tokens").click()
+        choose_in_menu(widget_of(view, 2), "Show Tokens")
     assert asked.args == [2]
-    qtbot.waitUntil(lambda: view.findChild(ReplyDetails) is None)
 
 
 def test_what_was_not_recorded_is_not_offered_and_says_so(show: Show) -> None:

@@ -233,10 +233,10 @@ def test_every_action_is_in_a_menu_or_in_the_palette(chat: Chat, window: MainWin
     chat.say("Hello")
     places = _in_menus(window)
     listed = {entry.key: entry for source in window.palette_.sources for entry in source()}
-    for name, (action, command) in window.actions_._actions.items():
+    for name, (action, _) in window.actions_._actions.items():
         in_palette = f"do {name}" in listed
         assert action in places or in_palette, f"{name} cannot be reached"
-        assert in_palette or not action.isEnabled() or command.submenu is not None or name == "palette"
+        assert in_palette or not action.isEnabled() or name == "palette"
         assert (action in places) == (name not in IN_NO_MENU)
         assert action in places or action in window.actions(), f"the keys of {name} do nothing"
     tables = shortcuts_text(window)
@@ -250,12 +250,12 @@ def test_every_action_is_in_a_menu_or_in_the_palette(chat: Chat, window: MainWin
     assert sum(bool(each.text()) for each in places) <= 55, "too many to look for one"
 
 
-def test_help_has_the_guide_without_what_is_not_there_and_the_reports_command(qtbot: QtBot, window: MainWindow) -> None:
+def test_help_has_the_guide_without_what_is_not_there_and_with_reports(qtbot: QtBot, window: MainWindow) -> None:
     window.actions_.guide.trigger()
-    window.actions_.report.trigger()
-    for page, words in ((window.windows.guide, "Several Macs"), (window.windows.report_help, "rdchat report --out")):
-        qtbot.waitUntil(lambda page=page, words=words: words in page.text.body.toPlainText())
-        page.close()
+    page = window.windows.guide
+    for words in ("Several Macs", "A report helps others to help you"):
+        qtbot.waitUntil(lambda words=words: words in page.text.body.toPlainText())
+    page.close()
     guide = help_text("guide")
     assert "](" not in re.sub(r"\]\(https?:", "", guide), "links to files that did not come with the app"
     assert "its words. **Help > Keyboard Shortcuts** lists all keys" in guide, "a line that was wrapped goes on"
