@@ -475,6 +475,11 @@ class ConversationStore(Database):
         return rows[0][0] if rows else None
 
     @_by_id
+    def has_trace(self, message_id: int) -> bool:
+        """Return whether the trace of a reply was recorded."""
+        return bool(self.rows("SELECT 1 FROM message_traces WHERE message_id = ?", message_id))
+
+    @_by_id
     def select_sibling(self, message_id: int, step: int) -> MessagePath:
         """Show the alternative `step` further on, with what was shown last below it; return the active path.
 

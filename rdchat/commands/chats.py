@@ -65,7 +65,8 @@ def import_chats(args: argparse.Namespace) -> int:
 
 def _report_lines(report: ImportReport) -> Sequence[str]:
     """Return the report of an import, in lines."""
-    lines = [f"Imported {counted(len(report.chats), 'chat')} with {counted(report.messages, 'message')}."]
+    chats = counted(len(report.chats), "chat")
+    lines = [f"Imported {chats} with {counted(report.messages, 'message')}.{report.archived_text}"]
     lines += [each.gain for each in report.folders]
     if report.notes:
         lines.append(f"{counted(len(report.notes), 'note')}, not used until you keep them in Settings > Chats.")

@@ -401,19 +401,22 @@ class ChatController(QObject):
         """Return the Trash of the store that has a chat or a message; temporary chats have a store of their own."""
         return self._store.holder_of(any_id).message_trash
 
-    @property
-    def has_deleted(self) -> bool:
-        """Whether deleted messages of the open chat can be restored."""
-        chat_id = self.chat.id
-        last = self._trash_of(chat_id).last
-        return chat_id is not None and self.storage.read_or_default(lambda: last(chat_id), None) is not None
+    def has_deleted(self, chat_id: int) -> bool:
+        """Return whether deleted messages of a chat can be restored."""
+        last = self._store.message_trash.last
+        return self.storage.read_or_default(lambda: last(chat_id), None) is not None
 
-    def restore_deleted(self) -> None:
-        """Restore the last deleted message of the open chat and the messages after it."""
-        if self.chat.id is None:
+    def restore_deleted(self, chat_id: int) -> None:
+        """Open a chat, and restore its last deleted message and the messages after it.
+
+        Nothing is restored where the chat cannot be opened yet, because the open one is temporary.
+        """
+        if self.chat.id != chat_id:
+            self.chat.open_chat(chat_id)
+        if self.chat.id != chat_id:
             return
         with self.storage.writing():
-            message_id = self._trash_of(self.chat.id).restore_last(self.chat.id)
+            message_id = self._store.message_trash.restore_last(chat_id)
             if message_id is not None:
                 self._add_undo(partial(self._delete, self.chat.conversation, message_id))
 

@@ -22,6 +22,8 @@ MAX_LISTED = 1_000
 """How many entries of a server's list `Connection` reads; those beyond `MAX_TOOLS` are reported as problems."""
 MAX_TEXT = 100_000
 """Longest text of a result, in characters."""
+# Between the parts of a command that is shown for agreement.
+_NEXT_PART = "\n    "
 # No `__` in it: that separates the server's name from the tool's in `full_name`.
 _SERVER_NAME = re.compile(r"(?=.{1,24}$)[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
 # Addresses: http:// on this computer only, https:// anywhere; a port and a path may follow, without white space.
@@ -92,9 +94,14 @@ class ToolServer:
 
     @property
     def source_text(self) -> str:
-        """What a person agrees to: the command or the address, the variables, and the names of secrets."""
+        """What a person agrees to: the command or the address, the variables, and the names of secrets.
+
+        Each further part of a command begins a line that is indented, unlike the rest of a line that is too long.
+        """
         variables = ", ".join([*map("=".join, self.environment.items()), *self.secrets])
-        return (self.url or shlex.join(self.command)) + (f"\n\nWith {variables}" if variables else "")
+        return (self.url or _NEXT_PART.join(map(shlex.quote, self.command))) + (
+            f"\n\nWith {variables}" if variables else ""
+        )
 
     @property
     def origin(self) -> str:

@@ -77,7 +77,7 @@ def test_caches_of_a_deleted_chat_are_removed(window: Window, kept: Path, act: C
 def test_caches_of_a_chat_that_undo_deletes_are_removed(window: Window, engine: ScriptedEngine, kept: Path) -> None:
     window.delete_message(window.last.id)
     gone(window, kept)
-    window.controller.restore_deleted()
+    window.controller.restore_deleted(window.last.conversation_id)
     window.ask("And more")
     assert fill(engine) == kept
     window.chat.start_new()

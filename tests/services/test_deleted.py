@@ -333,9 +333,9 @@ IN_THE_LOG = {
 KEEPING = {
     # They read.
     "alternatives", "conversation", "conversations", "count_replies", "deleted_chats", "deleted_folders", "file_text",
-    "find_chats", "find_folder", "folders", "has_title", "holder_of", "image_path", "last", "message", "messages",
-    "newest", "newest_conversations", "note_source", "notes", "path_to", "read_folder", "reading_position", "trace",
-    "unsent_files", "unsent_origin", "unsent_text", "without_title",
+    "find_chats", "find_folder", "folders", "has_title", "has_trace", "holder_of", "image_path", "last", "message",
+    "messages", "newest", "newest_conversations", "note_source", "notes", "path_to", "read_folder", "reading_position",
+    "trace", "unsent_files", "unsent_origin", "unsent_text", "without_title",
     # They add, restore or move, or write what has no text of a person.
     "add_message", "add_results", "attach", "copy", "create_conversation", "create_folder", "finish_message",
     "keep_note", "keep_temporary", "move", "move_folder", "restore", "restore_conversation", "restore_folder",

@@ -50,7 +50,7 @@ def test_a_whole_chat_and_every_window_ask_nobody(
     windows = window.windows
     show(qtbot, windows.ledger)
     windows.show_tokens(chat.path[-1].id)
-    windows.open_race("Who?")
+    windows.open_benchmark("Who?")
     show(qtbot, windows.benchmark_window)
     show(qtbot, window.settings_window)
     for place in range(window.settings_window.tabs.count()):

@@ -176,12 +176,13 @@ class Desk:
 
     def race(self) -> QWidget:
         opened = self.window.windows.benchmark_window
-        opened.open_race("Say hello")
+        opened.open_benchmark("Say hello")
         return self._measured(opened, self.chat.controller.benchmark)
 
     def benchmark(self) -> QWidget:
         opened = self.window.windows.benchmark_window
-        opened.open_benchmark()
+        opened.open_benchmark("")
+        opened.tabs.setCurrentIndex(1)
         for mode, box in opened.form.modes.items():
             box.setChecked(mode is Mode.LOOKUP)
         return self._measured(opened, self.chat.controller.benchmark)

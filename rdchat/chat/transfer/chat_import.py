@@ -81,6 +81,7 @@ class FileReport:
         source: The app whose format it has, such as `ChatGPT`; empty if unknown.
         chats: Ids of the imported chats.
         messages: Number of their messages.
+        archived: Number of them that went to the archive.
         folders: The folders that were made.
         notes: Ids of the notes that were added.
         without: Imported chats that lack something; the archive itself if it has files that were not read.
@@ -93,6 +94,7 @@ class FileReport:
     source: str = ""
     chats: list[int] = field(default_factory=list)
     messages: int = 0
+    archived: int = 0
     folders: list[ImportedFolder] = field(default_factory=list)
     notes: list[int] = field(default_factory=list)
     without: list[PartialChat] = field(default_factory=list)
@@ -126,6 +128,12 @@ class ImportReport:
     @property
     def messages(self) -> int:
         return sum(file.messages for file in self.files)
+
+    @property
+    def archived_text(self) -> str:
+        """How many chats went to the archive, in words, with a blank before them; empty for none."""
+        archived = sum(file.archived for file in self.files)
+        return f" {counted(archived, 'chat')} went to the archive." if archived else ""
 
     @property
     def folders(self) -> tuple[ImportedFolder, ...]:

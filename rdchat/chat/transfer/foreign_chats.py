@@ -76,6 +76,8 @@ type FindImage = Callable[[str], bytes | None]
 """Returns the data of an image by a message's name for it; None without one."""
 # The fields where ChatGPT and LM Studio name an image.
 _POINTERS = ("asset_pointer", "fileIdentifier")
+# The fields by which ChatGPT and Open WebUI say that a chat is archived.
+_ARCHIVED = ("is_archived", "archived")
 ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 """Roles by the names that most programs have for them."""
 
@@ -405,7 +407,8 @@ class ForeignChat:
         self.count_rest(fields)
         prompt = self.system_prompt if self.system_prompt.strip() else None
         times = date(created), date(updated)
-        conversation = Conversation(0, name(title) or "", *times, prompt, self._sampling(sampling))
+        archived = any(fields.get(each) is True for each in _ARCHIVED)
+        conversation = Conversation(0, name(title) or "", *times, prompt, self._sampling(sampling), archived=archived)
         return FullChat(conversation, self.take_messages(), texts=self.texts, without=self.without)
 
     def _sampling(self, values: Json) -> SamplingParams | None:

@@ -215,6 +215,7 @@ class _FileReader:
             if not chat.is_project:
                 self.taken.append(key)
                 self.report.messages += len(chat.messages)
+                self.report.archived += chat.conversation.archived
             if parts:
                 self.report.without.append(PartialChat(title_of(chat), parts))
 

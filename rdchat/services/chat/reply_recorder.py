@@ -386,6 +386,15 @@ class TraceRecorder(QObject):
         """Return whether a reply is being written."""
         return message_id in self._live
 
+    def has_trace(self, message_id: int) -> bool:
+        """Return whether any token of a reply was recorded."""
+        live = self._live.get(message_id)
+        if (live and live.tokens) or any(each.message_id == message_id for each in self._unsaved):
+            return True
+        with suppress(StorageError):
+            return self._store.has_trace(message_id)
+        return False
+
     def trace(self, message_id: int) -> ReplyTrace | None:
         """Return a copy of a reply's trace, stored and unstored parts joined; None where nothing was recorded."""
         parts = [unsaved.trace for unsaved in self._unsaved if unsaved.message_id == message_id]

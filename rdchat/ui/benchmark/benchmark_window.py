@@ -104,7 +104,7 @@ class BenchmarkWindow(SideWindow):
         several = QWidget()
         row(side, line, (self.stack, 1), within=several, spacing=0)
         pages = QStackedWidget()
-        for name, page in (("One prompt", one), ("Several prompts", several)):
+        for name, page in (("One Prompt", one), ("Several Prompts", several)):
             self.tabs.addTab(name)
             pages.addWidget(page)
         self.tabs.currentChanged.connect(pages.setCurrentIndex)
@@ -126,20 +126,23 @@ class BenchmarkWindow(SideWindow):
         self._controller.drafting.changed.connect(self._show_state)
         self._controller.chat.temporary_ended.connect(self._forget_temporary)
 
-    def open_race(self, prompt: str, tried: DraftSettings | None = None) -> None:
-        """Show the window at one prompt, unless a benchmark runs; see `RaceForm.open_with`."""
+    def open_benchmark(self, prompt: str, tried: DraftSettings | None = None) -> None:
+        """Show the window at the page that it showed last, with a prompt for the page of one.
+
+        What a benchmark that runs was begun with stays.
+
+        Args:
+            prompt: See `RaceForm.open_with`.
+            tried: Draft settings to try on the page of one prompt, which is shown then.
+        """
         if not self._benchmark.running:
             self._is_temporary |= self._controller.chat.temporary
             self.race_form.open_with(prompt, tried)
-            self.tabs.setCurrentIndex(0)
-            (self.start if self.race_form.prompt.toPlainText().strip() else self.race_form.prompt).setFocus()
+            if tried:
+                self.tabs.setCurrentIndex(0)
+            is_ready = self.tabs.currentIndex() or self.race_form.prompt.toPlainText().strip()
+            (self.start if is_ready else self.race_form.prompt).setFocus()
         self._controller.drafting.refresh_options()
-        show_in_front(self)
-
-    def open_benchmark(self) -> None:
-        """Show the window at several prompts, unless a benchmark runs."""
-        if not self._benchmark.running:
-            self.tabs.setCurrentIndex(1)
         show_in_front(self)
 
     def closeEvent(self, event: QCloseEvent) -> None:
@@ -155,7 +158,7 @@ class BenchmarkWindow(SideWindow):
         """
         text = "Results so far stay here until you quit rdchat."
         if self._benchmark.plan and self._benchmark.plan.streams:
-            text = "A race needs both replies, so this one is lost."
+            text = "The comparison needs both replies, so this one is lost."
 
         def stop() -> None:
             self._benchmark.end_runs()

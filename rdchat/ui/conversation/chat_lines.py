@@ -37,7 +37,13 @@ _NOT_STORED = "This chat is not stored. Tools and servers that it uses and the s
 
 
 class NoteLine(BannerArea):
-    """Shows the first of the notes that wait in the open chat; hidden without any. A long one has to be shortened."""
+    """Shows the first of the notes that wait in the open chat; hidden without any. A long one has to be shortened.
+
+    Attributes:
+        decided: Emitted when the person has decided on a note with the keyboard in its banner.
+    """
+
+    decided = Signal()
 
     def __init__(self, controller: ChatController, theme: Theme) -> None:
         super().__init__()
@@ -55,6 +61,8 @@ class NoteLine(BannerArea):
         if notes == self._visible_notes:
             return
         self._visible_notes = notes
+        if self.isAncestorOf(self.window().focusWidget()):
+            self.decided.emit()
         self.close_banner("note")
         for note in notes:
             is_long = len(note.text) > LONGEST_NOTE

@@ -7,7 +7,7 @@ or stops the reply while one is written.
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QMimeData, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QMimeData, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextCursor
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -96,9 +96,9 @@ class ContextRing(QWidget):
         self.text = ""
         if use is not None:
             self._share = min(use.tokens / use.limit, 1.0) if use.tokens is not None and use.fits else 1.0
-            percent = "<1%" if 0 < self._share < 0.01 else f"{min(int(self._share * 100), 99)}%"
             mark = "~" if use.is_estimate else ""
-            self.text = f"{mark}{percent}" if use.fits else "Too long"
+            percent = "<1%" if 0 < self._share < 0.01 else f"{mark}{min(int(self._share * 100), 99)}%"
+            self.text = percent if use.fits else "Too long"
             self.setAccessibleName(context_text(use))
             set_tip(self, context_text(use))
         self.updateGeometry()
@@ -138,7 +138,6 @@ def context_text(use: ContextUse) -> str:
 class ComposerField(PromptField):
     """The field for the next message. It attaches files that are pasted, and leaves dragged ones to the window."""
 
-    focus_changed = Signal()
     # Paths of the files.
     files_pasted = Signal(list)
     # A function that returns the data of an image; see `image_in`.
@@ -184,12 +183,6 @@ class ComposerField(PromptField):
         undo = " Undo makes it text again." if len(text) <= MAX_TEXT else ""
         self.noted.emit(f"The long text is attached as a file.{undo}")
         return True
-
-    def event(self, event: QEvent) -> bool:
-        done = super().event(event)
-        if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
-            self.focus_changed.emit()
-        return done
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         room = self.viewport().width() - 4 * TIGHT

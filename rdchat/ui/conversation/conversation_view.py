@@ -124,6 +124,7 @@ class ConversationView(Ground):
         self.composer.add_line(self.tools.line)
         transcript.on_edit = self._add_files_to
         transcript.file_text = controller.replies.file_text
+        transcript.has_tokens = controller.traces.has_trace
         self.calls = PendingCalls(controller.calls, theme)
         transcript.show_pending(self.calls)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
@@ -198,7 +199,8 @@ class ConversationView(Ground):
         )
         transcript.stop_requested.connect(controller.stop_reply)
         transcript.run_again_requested.connect(controller.calls.run_again)
-        self.calls.decided.connect(self.composer.setFocus)
+        for decided in (self.calls.decided, self.note.decided):
+            decided.connect(self.composer.setFocus)
         transcript.cut_undo_requested.connect(controller.context.undo_cut)
         transcript.summary_edited.connect(controller.context.edit_summary)
         transcript.replaced_requested.connect(transcript.show_first)

@@ -31,7 +31,6 @@ from rdchat.ui.drafts.tree_view import (
     Alternative,
     TreeView,
     alternatives,
-    empty_text,
     position_text,
     probability,
     round_text,
@@ -302,8 +301,8 @@ class TokenDetails(QScrollArea):
         self.token = ElidedLabel(theme, points_more=6, bold=True)
         self.number = ThemedLabel(theme, "", "muted", tabular=True)
         self.rows = {name: FigureRow(theme, name, definition) for name, definition in TOKEN_FACTS.items()}
-        heading = ThemedLabel(theme, "Candidates for this position", points_more=-0.5, bold=True)
-        set_tip(heading, "The tokens drafted for this position, each with its probability for the model.")
+        self.candidates = ThemedLabel(theme, "Candidates for this position", points_more=-0.5, bold=True)
+        set_tip(self.candidates, "The tokens drafted for this position, each with its probability for the model.")
         self.alternatives: list[FigureRow] = []
         self._alternatives = column(spacing=TIGHT)
         counts = ThemedLabel(theme, "Tokens by drafter", points_more=-0.5, bold=True)
@@ -311,10 +310,9 @@ class TokenDetails(QScrollArea):
             drafter: FigureRow(theme, f"{style.line} {style.name}".strip(), LEGENDS["Tokens"], style.role)
             for drafter, style in STYLES.items()
         }
-        self.none = small_text(theme)
         ground = Ground(theme, "window")
-        rows: list[Part] = [self.token, self.number, SMALL, *self.rows.values(), SMALL, Separator(theme), TIGHT]
-        rows += [heading, self._alternatives, self.none, SMALL, Separator(theme), TIGHT, counts]
+        rows: list[Part] = [self.token, self.number, SMALL, *self.rows.values(), SMALL]
+        rows += [self.candidates, self._alternatives, SMALL, Separator(theme), TIGHT, counts]
         column(*rows, *self.legend.values(), None, within=ground, spacing=TIGHT + 2, margins=MEDIUM)
         scrolled(ground, self)
         # With the focus, keys scroll it.
@@ -346,7 +344,7 @@ class TokenDetails(QScrollArea):
             figure.show_value(value if known else formatting.NONE)
         others = alternatives(trace, index) if known else []
         self._show_alternatives(others)
-        self.none.setText("" if others or not known else _why_none(trace, index))
+        self.candidates.setVisible(bool(others))
 
     def _show_alternatives(self, others: list[Alternative]) -> None:
         while self.alternatives:
@@ -470,7 +468,7 @@ class DraftsWindow(SideWindow):
         self.previous.setEnabled(self._number_after(-1) > 0)
         self.next.setEnabled(self._number_after(1) > 0)
         if not number:
-            self.heading.setText("No draft" if cursor >= 0 else "")
+            self.heading.setText("")
             self.tree.show_tree(None, _NO_DRAFT, _NO_DRAFT)
             return
         self.heading.setText(round_text(self._trace, number))
@@ -481,15 +479,3 @@ class DraftsWindow(SideWindow):
 def _row_text(row: Alternative) -> str:
     taken = ", taken" if row.taken else ""
     return f"{spelt(row.text)} {probability(row.log_prob)}, {STYLES[row.drafter].name}{taken}"
-
-
-def _why_none(trace: ReplyTrace, index: int) -> str:
-    """Return why there is no other candidate for the position of a token."""
-    traced = trace.round_of(index)
-    if traced is None:
-        return "Nothing. The model wrote this token without a draft."
-    if traced.tree is None:
-        return "Not recorded." if traced is not trace.rounds[-1] else "Not known until the step ends."
-    if len(traced.tree.tokens) == 1:
-        return empty_text(trace)
-    return "Nothing. The draft ended before this position."

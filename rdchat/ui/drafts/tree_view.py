@@ -135,14 +135,14 @@ def round_text(trace: ReplyTrace, number: int) -> str:
         return f"{head}: {counted(accepted, 'drafted token')} kept"
     depth = max(depths(traced.tree.parents))
     if not depth:
-        return f"{head}: {empty_text(trace).lower().rstrip('.')}"
+        return f"{head}: {_empty_text(trace).lower().rstrip('.')}"
     nodes = len(traced.tree.tokens) - 1
     if nodes == depth:
         return f"{head}: {accepted} of {counted(depth, 'drafted token')} kept"
     return f"{head}: {counted(accepted, 'token')} kept; the longest branch had {depth}, the tree {nodes}"
 
 
-def empty_text(trace: ReplyTrace) -> str:
+def _empty_text(trace: ReplyTrace) -> str:
     """Return why a step has no draft: prompt lookup is the one drafter that may find nothing."""
     others = {drafter for each in trace.rounds if each.tree for drafter in each.tree.drafters}
     others -= {"", Mode.LOOKUP.value, EARLIER_REPLIES, PHRASES, SHAPE}

@@ -279,7 +279,7 @@ class ModelRow(QWidget):
             smaller = model.is_smaller_model
             return (
                 ("Use", lambda: library.use(model.id, is_model=smaller)),
-                ("Try in a Race…", lambda: library.race(model.id, is_model=smaller)),
+                ("Try in a Benchmark…", lambda: library.race(model.id, is_model=smaller)),
             )
         # A row with a card has the folder among its file actions.
         folder = SHOW_FOLDER if model.folder is not None and model.card is None else ""

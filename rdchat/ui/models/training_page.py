@@ -139,7 +139,7 @@ class TrainingPage(QWidget):
         self.curves = PlotView(theme, "Learning curve")
         self.table = TableView("Tokens per step")
         self.discard = push_button("Discard…", "", self._ask_to_discard)
-        self.race = push_button("Try in a Race…", "", self._race)
+        self.race = push_button("Try in a Benchmark…", "", self._race)
         self.main = push_button("", "", self._press_main)
         self._lay_out(theme)
         QShortcut(QKeySequence.StandardKey.Back, self, leave)
@@ -452,7 +452,7 @@ def result_text(comparison: Comparison) -> str:
     )
     text = (
         f"Average tokens per step on six everyday questions, with {drafter}. Without drafting it is 1. Drafting takes "
-        "time too: a race shows which is faster."
+        "time too: a benchmark shows which is faster."
     )
     return f"{text}\n{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else text
 

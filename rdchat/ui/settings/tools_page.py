@@ -210,8 +210,7 @@ class ToolsPage(SettingsPage):
         super().__init__(theme, change)
         self._servers = servers
         self.target = ElidedLabel(theme, "", "muted", middle=True)
-        self.choose = push_button("Choose…", "Choose the folder that models may read", self._choose_folder)
-        self.edit = push_button("Edit…", act=lambda: self._open_sheet(self._chosen))
+        self.edit = push_button("Edit…", act=self._edit)
         self.remove = push_button("Remove…", act=self._ask_to_remove)
         self.output = push_button("Error Output", "Show what it wrote to its standard error", self._show_output)
         add = push_button("Add Tools…", act=partial(self._open_sheet, None))
@@ -266,10 +265,10 @@ class ToolsPage(SettingsPage):
         state = self._servers.server_state(server.name)
         self.target.setText(visible_text(target_text(server)))
         self.problem.show_text(visible_text(state.problem or " ".join(state.tool_problems[:_SHOWN_PROBLEMS])))
-        self.choose.setVisible(server.command[:1] == (FOLDER,))
-        for button in (self.edit, self.remove):
-            button.setVisible(not server.is_built_in)
-        self.output.setVisible(bool(state.error_output))
+        # The buttons stay where they are when another server is chosen.
+        self.edit.setEnabled(server.command[:1] == (FOLDER,) or not server.is_built_in)
+        self.remove.setEnabled(not server.is_built_in)
+        self.output.setEnabled(bool(state.error_output))
 
     def _on_switched(self, item: QListWidgetItem) -> None:
         server = self._servers.servers[self.list.row(item)]
@@ -286,7 +285,7 @@ class ToolsPage(SettingsPage):
         elif on and not server.confirmed:
             kind = "Connect" if server.url else "Start"
             note = _ADDRESS if server.url else _PROGRAM
-            title = f"Connect to {server.name}?" if server.url else f"Start {server.name}?"
+            title = f"{'Connect to' if server.url else 'Start'} “{server.name}”?"
             agreed = partial(self._put, replace(server, enabled=True, confirmed=True))
             self._show_text(title, server.source_text, note, ("Cancel", nothing), (kind, agreed))
         elif on is not server.enabled:
@@ -306,6 +305,13 @@ class ToolsPage(SettingsPage):
         """Store a server, and start it if it is on; None keeps the secrets."""
         self._servers.put(server, secrets)
         self._servers.start_server(server.name)
+
+    def _edit(self) -> None:
+        """Change the chosen server: of the one that reads a folder, only that can be changed."""
+        if self._chosen.command[:1] == (FOLDER,):
+            self._choose_folder()
+        else:
+            self._open_sheet(self._chosen)
 
     def _choose_folder(self) -> None:
         server = self._chosen

@@ -43,6 +43,8 @@ class RowActions:
         activity: Returns what goes on in a chat, by its id.
         export: Asks how to export a chat.
         edit_project: Opens the settings of a folder's project, or without a folder those of a new one.
+        has_deleted: Returns whether deleted messages of a chat can be restored, by its id.
+        restore_deleted: Restores the last of them.
     """
 
     def __init__(self, chats: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
@@ -53,6 +55,8 @@ class RowActions:
         self.activity = chats.activity
         self.export: Callable[[Conversation], object] = lambda _chat: None
         self.edit_project: Callable[..., object] = lambda _folder=None: None
+        self.has_deleted: Callable[[int], bool] = lambda _chat_id: False
+        self.restore_deleted: Callable[[int], object] = lambda _chat_id: None
 
     def chat_actions(self, chat: Conversation) -> dict[str, Action]:
         """Return the actions on a chat by name; `{}` in a text stands for the noun, which context menus omit."""
@@ -178,7 +182,9 @@ class RowActions:
                 menu.addSeparator()
             add_action(menu, text.format(""), act)
             if name == "pin":
-                self.fill_move_menu(menu.addMenu("Move to Folder"), chat)
+                self._fill_move_menu(menu.addMenu("Move to Folder"), chat)
+        if self.has_deleted(chat.id):
+            add_action(menu, "Restore Deleted Message", partial(self.restore_deleted, chat.id))
 
     def _fill_for_folder(self, menu: QMenu, folder: Folder) -> None:
         order = self.order
@@ -197,8 +203,8 @@ class RowActions:
         menu.addSeparator()
         add_action(menu, "Delete Folder", lambda: order.delete_folder(folder))
 
-    def fill_move_menu(self, menu: QMenu, chat: Conversation) -> None:
-        """List the folders that a chat can be moved to; the Chat menu has the same list for the open chat."""
+    def _fill_move_menu(self, menu: QMenu, chat: Conversation) -> None:
+        """List the folders that a chat can be moved to."""
         order = self.order
         add_action(menu, "No Folder", lambda: order.move(chat, None), order.folder(chat.folder_id) is None)
         for folder in _in_order(order.folders):

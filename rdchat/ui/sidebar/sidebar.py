@@ -3,11 +3,10 @@
 The list shows one location (the chats, the archive or the Trash) or, while something is searched, what was found.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
-from PySide6.QtWidgets import QPushButton, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QSizePolicy, QToolButton, QWidget
 
 from rdchat.chat.listing import Key
 from rdchat.chat.storage import SearchAnswer, SearchQuery, WordMatcher
@@ -116,13 +115,6 @@ def location_button(location: Location, tip: str, theme: Theme) -> QToolButton:
     return button
 
 
-def trash_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
-    """Return a button of the Trash; the buttons share the width."""
-    button = push_button(text, tip, act)
-    button.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-    return button
-
-
 def result_text(answer: SearchAnswer | None) -> str:
     """Return how many chats a search found, such as `3 chats found` or `Newest 200 of more than 1,000 found`.
 
@@ -134,6 +126,8 @@ def result_text(answer: SearchAnswer | None) -> str:
     if len(answer.hits) < answer.total:
         total = f"{'more than ' if answer.is_part else ''}{answer.total:,}"
         return f"Newest {len(answer.hits):,} of {total} found"
+    if not answer.total:
+        return "No chats found"
     return f"{'More than ' if answer.is_part else ''}{counted(answer.total, 'chat')} found"
 
 
@@ -166,16 +160,14 @@ class Sidebar(Ground):
             Location.ARCHIVE: location_button(Location.ARCHIVE, "Archived chats", theme),
             Location.TRASH: location_button(Location.TRASH, "Deleted chats, kept for 30 days", theme),
         }
-        self.restore = trash_button(
+        self.restore = push_button(
             "Restore",
             "Move the selected chat or folder out of the Trash",
             lambda: self.row_actions.restore_row(thing_of(self.list.current_row)),
         )
-        self.erase = trash_button("Delete…", "Delete the selected chat or folder for good", self._erase_current)
         self.trash_bar = line(
             (self.restore, 1),
-            (self.erase, 1),
-            (trash_button("Empty…", "Delete everything in the Trash for good", self.row_actions.erase), 1),
+            (push_button("Empty…", "Delete everything in the Trash for good", self.row_actions.erase), 1),
             margins=(SMALL, SMALL, SMALL, SMALL),
         )
         self.empty = small_text(theme)
@@ -196,7 +188,7 @@ class Sidebar(Ground):
             within=self,
             spacing=0,
         )
-        self.setMinimumWidth(170)
+        self.setMinimumWidth(190)
         self._connect()
         self.show_list()
 
@@ -228,9 +220,9 @@ class Sidebar(Ground):
             button.setText(f"{name} {count:,}" if count else name)
             button.setAccessibleDescription(counted(count, "item"))
         self.trash_bar.setVisible(in_trash and bool(rows))
-        self._enable_trash_buttons()
-        self.empty.setText("No chat contains these words." if searching else _EMPTY[chats.location])
-        self.empty.setVisible(not rows and (answered or not searching))
+        self._enable_restore()
+        self.empty.setText(_EMPTY[chats.location])
+        self.empty.setVisible(not rows and not searching)
         self.filter_text.setText(f"Only {self.filter.filter_text}")
         self.filter_line.setVisible(bool(self.filter.chosen))
 
@@ -244,9 +236,8 @@ class Sidebar(Ground):
             self._open = listed
             self.list.scrollTo(current)
 
-    def _enable_trash_buttons(self) -> None:
-        for button in (self.restore, self.erase):
-            button.setEnabled(self.list.current_row is not None)
+    def _enable_restore(self) -> None:
+        self.restore.setEnabled(self.list.current_row is not None)
 
     def focus_search(self) -> None:
         """Give the search field the keyboard."""
@@ -261,6 +252,11 @@ class Sidebar(Ground):
         self.filter.choose(SearchQuery())
         self._chats.list_hits("")
         self._chats.show_location(location)
+
+    def leave_search(self) -> None:
+        """List the chats if a search is listed, which may lack the chat that is written in."""
+        if self._chats.query:
+            self.show_location(Location.CHATS)
 
     def rename(self, key: Key) -> None:
         """Open the editor of a title; list the chat first if it is not listed.
@@ -277,7 +273,7 @@ class Sidebar(Ground):
         self.search.returnPressed.connect(self.list.go_to_first)
         self.search.results_requested.connect(self.list.go_to_first)
         self.filter.changed.connect(self._ask)
-        self.list.selectionModel().currentChanged.connect(self._enable_trash_buttons)
+        self.list.selectionModel().currentChanged.connect(self._enable_restore)
         for location, button in self.location_buttons.items():
             button.clicked.connect(lambda on, location=location: self.show_location(location if on else Location.CHATS))
         # Later: the view leaves its editing state after this signal.
@@ -296,10 +292,6 @@ class Sidebar(Ground):
     def _ask(self) -> None:
         self.search.typing.stop()
         self._chats.list_hits(replace(self.filter.chosen, text=self.search.text().strip()))
-
-    def _erase_current(self) -> None:
-        if (thing := thing_of(self.list.current_row)) is not None:
-            self.row_actions.erase(thing)
 
     def _list_chat(self, conversation_id: int) -> None:
         """Leave a search, a location or a collapsed folder that hides a chat."""

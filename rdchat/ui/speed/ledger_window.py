@@ -45,6 +45,8 @@ _AIR = 8
 _TINT = 70
 # From this share on, a bar fills the cell. Below, it ends within a thousandth of the cell's width.
 _FULL = 0.999
+# From this total on, a stage is given in minutes.
+_MINUTE_MS = 60_000
 
 
 class LedgerTree(QTreeWidget):
@@ -88,9 +90,10 @@ class LedgerTree(QTreeWidget):
                     parent.setExpanded(True)
             share = stage.percent_of_parent
             percent = "" if share is None else f"{share:.1f}"
-            # Both columns are always in milliseconds, so that their rows compare.
+            # Both columns are in milliseconds, so that their rows compare, up to a minute.
             mean = formatting.NONE if stage.mean_ms is None else f"{stage.mean_ms:,.2f} ms"
-            total = f"{stage.total_ms:,.1f} ms"
+            is_long = stage.total_ms >= _MINUTE_MS
+            total = formatting.duration(stage.total_ms) if is_long else f"{stage.total_ms:,.1f} ms"
             name, definition = STAGES.get(stage.name, (stage.name, stage.name))
             texts = name, formatting.count(stage.calls), mean, total, percent
             _fill(self._items[path], texts, [f"{name}: {definition}"] * len(texts))

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen
+from PySide6.QtGui import QAction, QGuiApplication, QKeyEvent, QPainter, QPaintEvent, QPalette, QPen
 from PySide6.QtWidgets import (
+    QAbstractButton,
     QAbstractItemView,
     QAbstractScrollArea,
     QApplication,
@@ -36,8 +37,18 @@ _LARGE_ICON = 18
 _COPIED_MS = 1600
 
 
+def _pressed_by(event: QKeyEvent, button: QAbstractButton) -> bool:
+    """Press a button if the key is Return, which Qt leaves to the dialog's default button; return whether it is."""
+    is_return = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+    if is_return:
+        button.click()
+    return is_return
+
+
 class FlatButton(QToolButton):
     """A flat tool button without a menu's arrow; its focus ring is at the edge, where it does not cut the text.
+
+    Return presses it while it has the focus.
 
     Attributes:
         looks_checked: Whether it is drawn as pressed while it is checked.
@@ -66,6 +77,10 @@ class FlatButton(QToolButton):
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Keep the focus while disabled: Qt would move it on, away from a Send button that becomes Stop."""
         return not self.isEnabled() or super().focusNextPrevChild(forward)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if not _pressed_by(event, self):
+            super().keyPressEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         option = QStyleOptionToolButton()
@@ -209,10 +224,14 @@ class SectionHead(FlatButton):
 
 
 class PushButton(QPushButton):
-    """A push button that keeps the focus while it is disabled."""
+    """A push button that keeps the focus while it is disabled. Return presses it while it has the focus."""
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         return not self.isEnabled() or super().focusNextPrevChild(forward)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if not _pressed_by(event, self):
+            super().keyPressEvent(event)
 
 
 def push_button(text: str, tip: str = "", act: Action | None = None) -> QPushButton:

@@ -343,6 +343,8 @@ class CodeField(QPlainTextEdit):
         self.setAccessibleName(name)
         self.setFont(theme.code_font())
         self.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)
+        # Qt shows one for an indented line that is wrapped.
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         # Code reads from left to right, also where it begins with letters of another script.
         self.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         flags = Qt.TextInteractionFlag

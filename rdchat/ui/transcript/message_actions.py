@@ -24,7 +24,6 @@ from rdchat.ui.style import (
     IconButton,
     Part,
     Popover,
-    TextButton,
     Theme,
     ThemedLabel,
     column,
@@ -46,8 +45,6 @@ _NAME_LENGTH = 24
 _DRAFTERS_LENGTH = 2000
 # The popup's width, in pixels.
 _WIDTH = 280
-# The figures that the popup shows at once; the others appear with More.
-_FIRST = {"Speed", "Speed-up", "Time to first token"}
 _EDITED = "You edited this text. The figures of the model's text are with the original reply."
 _TEMPERATURE = "How freely the model chose: 0 always takes the most likely token."
 
@@ -138,36 +135,24 @@ class ReplyDetails(Popover):
     def __init__(self, message: Message, theme: Theme, button: QWidget) -> None:
         super().__init__(theme, "window", button)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self._button = button
         self.setAccessibleName("Details of the reply")
         self.setFixedWidth(_WIDTH)
         parts = column(within=self, spacing=TIGHT + 2, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
         if message.model:
             parts.addWidget(ThemedLabel(theme, message.model, bold=True))
-        self.rest = QWidget()
-        rest = column(within=self.rest, spacing=TIGHT + 2)
         for fact in facts(message):
             figure = FigureRow(theme, fact.name, fact.definition)
             figure.show_value(fact.value)
-            (parts if fact.name in _FIRST else rest).addWidget(figure)
-        parts.addWidget(self.rest)
-        self.rest.hide()
+            parts.addWidget(figure)
         if message.drafting and message.drafting.reason:
             parts.addWidget(small_text(theme, message.drafting.reason))
-        self.more = TextButton("More", theme, self._show_rest)
-        self.tokens = TextButton("Show Tokens", theme, self.close)
-        parts.addLayout(row(self.more, None, self.tokens))
-        self.tokens.setFocus()
-
-    def _show_rest(self) -> None:
-        """Show all figures, at the same position."""
-        self.more.hide()
-        self.rest.show()
-        open_beside(self, self._button)
 
 
 class MessageActions(QWidget):
-    """Copy, edit or regenerate, and the step to other alternatives; for a reply also its statistics and tokens."""
+    """Copy, edit or regenerate, the step to other alternatives, and the menu.
+
+    A reply has two buttons more while the speed panel is open: its statistics and its tokens, which the menu has too.
+    """
 
     edit_requested = Signal()
     # The menu is to open at a point of the screen.
@@ -187,18 +172,16 @@ class MessageActions(QWidget):
         self._next = IconButton("next", "Next version", area.theme, self, partial(step, 1))
         self._number = small_text(area.theme, tabular=True, wraps=False)
         self._number.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        compare = partial(area.compare_requested.emit, message.id)
-        self.compare = IconButton("compare", "Compare versions", area.theme, self, compare)
         self.copy_button = CopyButton("Copy message" if is_prompt else "Copy reply", area.theme, text, self)
         parts: list[Part] = [None] if is_prompt else []
-        parts += [self._previous, self._number, self._next, self.compare, self._add(self.copy_button)]
+        parts += [self._previous, self._number, self._next, self._add(self.copy_button)]
         if is_prompt:
             self._answer = self._button("regenerate", "Get a reply", regenerate)
             self._answer.hide()
             parts += [self._button("edit", "Edit message", self.edit_requested.emit), self._answer]
         else:
-            self._details = self._button("info", "Details", self._show_details)
-            self._tokens = self._button("tokens", "Show tokens", partial(area.tokens_requested.emit, message.id))
+            self._details = self._button("info", "", self._show_details)
+            self._tokens = self._button("tokens", "", partial(area.tokens_requested.emit, message.id))
             parts += [self._button("regenerate", "Regenerate reply", regenerate), self._details, self._tokens]
         self._more = self._button("more", "More", self._open_menu)
         self.speed = TextButton("", area.theme, partial(area.speed_requested.emit, message.id), color="muted")
@@ -227,9 +210,8 @@ class MessageActions(QWidget):
         self.speed.setText(speed_line(message.statistics or Statistics()))
         self.copy_button.setEnabled(bool(message.text))
         if message.role is not Role.USER:
-            self._details.setEnabled(bool(facts(message)))
-            self._tokens.setEnabled(bool(message.text))
-        for button in (self._previous, self._next, self.compare):
+            self.show_figures()
+        for button in (self._previous, self._next):
             button.setVisible(several)
         self._previous.setEnabled(message.sibling > 0)
         self._next.setEnabled(message.sibling + 1 < message.siblings)
@@ -238,6 +220,18 @@ class MessageActions(QWidget):
         self._number.show_text(", ".join(part for part in (number, edited if message.edited else "") if part))
         set_tip(self._number, "You edited this reply" if message.edited else "")
         self._reveal()
+
+    def show_figures(self) -> tuple[IconButton, ...]:
+        """Show the buttons of a reply's figures if the speed panel is open, with what was recorded; return them."""
+        has_tokens = self._area.has_tokens(self._message.id)
+        recorded = {self._details: ("Details", bool(facts(self._message))), self._tokens: ("Show tokens", has_tokens)}
+        for button, (name, is_recorded) in recorded.items():
+            text = name if is_recorded else f"{name}: not recorded"
+            button.setAccessibleName(text)
+            set_tip(button, text)
+            button.setEnabled(is_recorded)
+            button.setVisible(self._area.shows_figures)
+        return tuple(recorded)
 
     def offer_reply(self, offered: bool) -> None:
         """Offer to get a reply to a prompt that has none."""
@@ -263,6 +257,6 @@ class MessageActions(QWidget):
         self.menu_requested.emit(self._more.mapToGlobal(self._more.rect().bottomLeft()))
 
     def _show_details(self) -> None:
-        details = ReplyDetails(self._message, self._area.theme, self._details)
-        details.tokens.clicked.connect(self._tokens.clicked)
-        open_beside(details, self._details)
+        button = self._details if self._area.shows_figures else self._more
+        details = ReplyDetails(self._message, self._area.theme, button)
+        open_beside(details, button)

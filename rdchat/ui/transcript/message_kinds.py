@@ -421,7 +421,8 @@ class ReplyMessage(MessageWidget):
         self._add(menu, "Regenerate Reply", self.area.regenerate_requested).setEnabled(not self.is_busy)
         self._add(menu, "Regenerate With…", self.area.regenerate_with_requested).setEnabled(not self.is_busy)
         self._add(menu, "Continue Reply", self.area.continue_requested).setEnabled(can_continue)
-        self._add(menu, "Show Tokens", self.area.tokens_requested).setEnabled(begun)
+        for button in self.actions_row.show_figures():
+            menu.addAction(button.accessibleName().title(), button.click).setEnabled(button.isEnabled())
 
     def _apply_remedy(self) -> None:
         continues = self._remedy_button.text() == Remedy.CONTINUE

@@ -7,8 +7,8 @@ base of the scroll area that holds the messages, with the signals that they emit
 from collections.abc import Callable
 from math import ceil
 
-from PySide6.QtCore import QEvent, QMimeData, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QFontMetricsF, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent, QTextLayout
+from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QFontMetricsF, QKeyEvent, QKeySequence, QPaintEvent, QPen, QResizeEvent, QTextLayout
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
@@ -73,6 +73,7 @@ class PromptField(PlainField):
     submit_requested = Signal()
     above_requested = Signal()
     height_changed = Signal()
+    focus_changed = Signal()
     # A text that was pasted or dropped, which may be kept as a file.
     pasted = Signal(str)
 
@@ -126,7 +127,10 @@ class PromptField(PlainField):
     def event(self, event: QEvent) -> bool:
         if event.type() is QEvent.Type.LayoutRequest:
             self._fit()
-        return super().event(event)
+        done = super().event(event)
+        if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
+            self.focus_changed.emit()
+        return done
 
     def _line_heights(self) -> list[float]:
         """Return the heights of the text's lines without a scroll bar, of one more than the field shows at most.
@@ -211,6 +215,7 @@ class MessageEditor(QWidget):
         self.setContentsMargins(EDGE, 0, EDGE, 0)
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._text_changed)
+        self.field.focus_changed.connect(self.update)
         # Otherwise the layout around it may still have the old height.
         self.field.height_changed.connect(self.updateGeometry)
         self.setFocusProxy(self.field)
@@ -221,7 +226,9 @@ class MessageEditor(QWidget):
         self._line.insertWidget(0, IconButton("attach", "Attach files", self._theme, act=attach))
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        paint_card(self, self.field.geometry(), self._theme.colors.raised)
+        colors = self._theme.colors
+        line = QPen(colors.accent, 1.5) if self.field.hasFocus() else None
+        paint_card(self, QRectF(self.field.geometry()).adjusted(1, 1, -1, -1), colors.raised, line)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:
@@ -390,10 +397,12 @@ class MessageArea(QScrollArea):
     which is empty once it is closed, and `caret_moved` a rectangle in the column.
 
     Attributes:
+        shows_figures: Whether the buttons of a reply's figures stand below it, as well as in its menu.
         has_actions: Whether messages can be changed and regenerated; otherwise they can only be copied and quoted.
     """
 
     has_actions = True
+    shows_figures = False
 
     edit_submitted = Signal(int, str)
     regenerate_requested = Signal(int)
@@ -427,6 +436,8 @@ class MessageArea(QScrollArea):
         self.on_edit: Callable[[Message, MessageEditor], object] = lambda _message, _editor: None
         # Reads the text of a file; not for the main thread.
         self.file_text: Callable[[AttachedFile], str] = lambda _file: ""
+        # Returns whether the tokens of a reply were recorded.
+        self.has_tokens: Callable[[int], bool] = lambda _message_id: False
         # The images that the model does not get, by the ids of their messages; see `TranscriptView.mark_left_out`.
         self.left_out: LeftOut = {}
         self.column = QWidget(self)

@@ -91,8 +91,6 @@ class CallCard(Card):
             scope: push_button(text, tip, partial(self.decided.emit, scope)) for scope, (text, tip) in decisions.items()
         }
         if (run := self.buttons.get(Scope.ONCE)) is not None:
-            # Return presses it, but only where it has the focus.
-            run.setDefault(True)
             run.setEnabled(waiting.status != "starting")
         for button in self.buttons.values():
             button.setAccessibleDescription(f"{title} {button.toolTip()}")
@@ -143,7 +141,7 @@ class PendingCalls(QWidget):
         # What is shown, to compare; None for nothing yet.
         self._state: object = None
         self.note = small_text(theme)
-        self.go_on = TextButton("Let It Go On", theme, calls.go_on)
+        self.go_on = TextButton("Continue", theme, calls.go_on)
         ConsentPause(self.go_on)
         self._column = column(row((self.note, 1), self.go_on), within=self, margins=(EDGE, TIGHT, EDGE, TIGHT))
         calls.changed.connect(self.show_calls)

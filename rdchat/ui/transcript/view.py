@@ -213,6 +213,13 @@ class TranscriptView(MessageColumn):
             for files in widget.findChildren(SentFiles):
                 files.mark_left_out(left_out.get(message_id, ()))
 
+    def show_figures(self, shows: bool) -> None:
+        """Show the buttons of the figures below replies, or leave them to the menus."""
+        self.shows_figures = shows
+        for widget in self.widgets.values():
+            if isinstance(widget, ReplyMessage):
+                widget.actions_row.show_figures()
+
     def append_text(self, message_id: int, text: str) -> None:
         """Show the text that a reply of the path has gained; it is drawn within a thirtieth of a second."""
         message = self.messages.find_message(message_id)

@@ -14,7 +14,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Qt, Signal, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
-from rdchat import __version__, host
+from rdchat import __version__, host, paths
 from rdchat.chat.conversation import Conversation, Notice, Origin
 from rdchat.chat.projects import Folder
 from rdchat.chat.settings import MAX_TEXT_SIZE, MIN_TEXT_SIZE
@@ -30,7 +30,6 @@ from rdchat.ui.settings.settings_window import PLACES
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import (
     FileMode,
-    OpenMenu,
     SideWindow,
     Theme,
     app_pixmap,
@@ -38,6 +37,7 @@ from rdchat.ui.style import (
     ask_to_open,
     formatting,
     message_box,
+    show_folder,
     show_in_front,
 )
 from rdchat.ui.window.model_button import ModelButton
@@ -76,8 +76,6 @@ class Commands(QObject):
         theme: The appearance to follow.
 
     Attributes:
-        move_menu: The folders that the open chat can be moved to.
-        has_deleted: Whether deleted messages of the open chat can be restored; the window keeps it up to date.
         sidebar_requested: Emitted to show the sidebar.
         side_toggled: Emitted to show the sidebar or the panel, or to hide it if it is visible.
         drafting_requested: Emitted to go to the draft settings of the speed panel.
@@ -98,8 +96,6 @@ class Commands(QObject):
         self.controller = controller
         self._chats = controller.chats
         self.parts = parts
-        self.move_menu = OpenMenu(self._fill_move_menu, window)
-        self.has_deleted = False
 
     @property
     def chat(self) -> Conversation | None:
@@ -130,6 +126,10 @@ class Commands(QObject):
         messages = self.controller.chat.path
         return bool(messages) and messages[-1].role is Role.ASSISTANT
 
+    def has_tokens(self) -> bool:
+        """Return whether the tokens of the last reply were recorded."""
+        return self.has_reply() and self.controller.traces.has_trace(self.controller.chat.path[-1].id)
+
     def can_regenerate(self) -> bool:
         """Return whether the loaded model can write the last reply again."""
         return self.controller.replies.state is EngineState.IDLE and self.can_regenerate_with()
@@ -152,7 +152,7 @@ class Commands(QObject):
         return f"New Chat in {named(folder.name)}" if folder else "New Chat"
 
     def new_chat(self, *, outside: bool = False) -> None:
-        """Begin a chat, and list the chats; in the quick window, begin another exchange there.
+        """Begin a chat, and list the chats instead of a search; in the quick window, begin another exchange there.
 
         Within a project it stays there, unless it shall be outside.
         """
@@ -162,13 +162,13 @@ class Commands(QObject):
         chat = self._chats.chat
         stays = self.in_project() and not outside
         chat.start_new(chat.conversation.folder_id if stays else None)
-        if self._chats.location is not Location.CHATS:
-            self.parts.sidebar.show_location(Location.CHATS)
+        self.parts.sidebar.show_location(Location.CHATS)
         self.parts.conversation.composer.setFocus()
 
     def new_temporary(self) -> None:
-        """Begin a temporary chat."""
+        """Begin a temporary chat, and leave a search."""
         self._chats.chat.start_temporary()
+        self.parts.sidebar.leave_search()
         self.parts.conversation.composer.setFocus()
 
     def ask_to_leave(self, then: Callable[[], object]) -> None:
@@ -189,7 +189,8 @@ class Commands(QObject):
 
     def new_folder(self) -> None:
         """Create a folder and open the editor of its name."""
-        self.show_location(Location.CHATS)
+        self.sidebar_requested.emit()
+        self.parts.sidebar.show_location(Location.CHATS)
         self.parts.sidebar.row_actions.make_folder()
 
     def chat_action_text(self, name: str, text: str) -> str:
@@ -206,15 +207,6 @@ class Commands(QObject):
             if name == "rename":
                 self.sidebar_requested.emit()
             self.parts.sidebar.row_actions.chat_actions(chat)[name][1]()
-
-    def _fill_move_menu(self) -> None:
-        if (chat := self.chat) is not None:
-            self.parts.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
-
-    def show_location(self, location: Location) -> None:
-        """List the archive, the Trash or the chats; the chats, if the location is listed already."""
-        self.sidebar_requested.emit()
-        self.parts.sidebar.show_location(Location.CHATS if self._chats.location is location else location)
 
     def search_in_front(self, *, in_chat: bool = True) -> None:
         """Search the window in front: a side window's own search, else the open chat, else all chats."""
@@ -409,7 +401,7 @@ class Commands(QObject):
         self.controller.settings.change_values(text_size=min(max(points, MIN_TEXT_SIZE), MAX_TEXT_SIZE))
 
     def show_versions(self) -> None:
-        """Show the versions and licences. Versions come from metadata: MLX is not imported."""
+        """Show the versions, the licences and a way to the log. Versions come from metadata: MLX is not imported."""
         # The build for a Mac is named with its macOS: "0.31.1 for macOS 14.0".
         mlx = " for macOS ".join(filter(None, (version("mlx"), host.mlx_variant())))
         versions = platform.python_version(), qVersion(), mlx, version("mlx-lm")
@@ -417,4 +409,7 @@ class Commands(QObject):
         text = _CREDITS.format(*versions)
         box = message_box(QMessageBox.Icon.NoIcon, title, text, title="About rdchat", parent=self._window)
         box.setIconPixmap(app_pixmap(72, 2))
+        box.addButton(QMessageBox.StandardButton.Ok)
+        log = box.addButton("Show Log", QMessageBox.ButtonRole.ActionRole)
+        log.clicked.connect(lambda: show_folder(paths.log_path()))
         box.open()

@@ -219,7 +219,7 @@ def import_text(report: ImportReport) -> str:
     sources = f"{', '.join(others)} and {last}" if others else last
     already = f"{counted(report.already_here, 'chat')} {'was' if report.already_here == 1 else 'were'} already here."
     sentences = (
-        (report.chats, f"{counted(report.messages, 'message')} from {sources}."),
+        (report.chats, f"{counted(report.messages, 'message')} from {sources}.{report.archived_text}"),
         (report.notes, f"{counted(len(report.notes), 'note')}, not used until you keep them in Settings > Chats."),
         (report.already_here, already),
         (report.not_taken, f"{counted(len(report.not_taken), 'item')} could not be imported."),

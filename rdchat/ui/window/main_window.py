@@ -338,10 +338,14 @@ class MainWindow(QMainWindow):
         conversation.welcome.add_offer(offer)
         self.header.model.folder_requested.connect(commands.choose_model)
         conversation.project.edit_requested.connect(commands.edit_project)
-        self.sidebar.row_actions.edit_project = commands.edit_project
+        row_actions = self.sidebar.row_actions
+        row_actions.edit_project = commands.edit_project
+        row_actions.has_deleted = self._controller.has_deleted
+        row_actions.restore_deleted = self._controller.restore_deleted
         conversation.sight.vision_requested.connect(windows.get_vision)
         self.windows.on_model_services.append(self._follow_training)
         self.sidebar.list.write_requested.connect(conversation.composer.setFocus)
+        conversation.composer.submitted.connect(self.sidebar.leave_search)
         conversation.notices.choose_model_requested.connect(commands.choose_model)
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
         conversation.transcript.tokens_requested.connect(windows.show_tokens)
@@ -368,8 +372,6 @@ class MainWindow(QMainWindow):
         for changed in (chat.opened, controller.chats.conversations_changed):
             changed.connect(self._show_title)
             changed.connect(refresh)
-        for changed in (chat.path_changed, chat.opened):
-            changed.connect(self._look_for_deleted)
         states = controller.replies.state_changed, controller.quick.path_changed, controller.quick.changed
         for changed in (*states, chat.message_added, chat.message_changed):
             changed.connect(refresh)
@@ -421,11 +423,6 @@ class MainWindow(QMainWindow):
             if host.MACOS and self._was_on_screen and not any(map(QWidget.isVisible, QApplication.topLevelWidgets())):
                 show_in_front(self)
 
-    def _look_for_deleted(self) -> None:
-        """Find out whether a message can be restored, here and not with each refresh: it reads the store."""
-        self.commands.has_deleted = self._controller.has_deleted
-        self.actions_.refresh_soon()
-
     def _restore(self, settings: Settings) -> None:
         if not self.restoreGeometry(decoded(settings.window_geometry)):
             room = self.screen().availableSize()
@@ -455,6 +452,7 @@ class MainWindow(QMainWindow):
             side.setVisible(show)
             if show and side is self.panel_side:
                 self.panel.show()
+        self.conversation.transcript.show_figures(not self.panel_side.isHidden())
         self.actions_.refresh_soon()
 
     def _room_for(self, side: QWidget) -> int:

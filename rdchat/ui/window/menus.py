@@ -9,14 +9,12 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtGui import QAction, QActionGroup, QKeySequence
+from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 
-from rdchat import paths
 from rdchat.inference.api import Mode
 from rdchat.services.app.start_request import StartRequest
-from rdchat.services.chat_list.chat_order import Location
-from rdchat.ui.style import DEFAULT_TEXT, SideWindow, add_action, set_tip, show_folder, show_in_front, single_shot
+from rdchat.ui.style import DEFAULT_TEXT, SideWindow, add_action, set_tip, show_in_front, single_shot
 from rdchat.ui.window.commands import Commands
 from rdchat.ui.window.palette import PaletteEntry
 
@@ -37,14 +35,11 @@ class Command:
         keys: Its shortcuts, each as Qt writes it or as one of Qt's standard keys.
         tip: The tooltip; if empty, the text is the tooltip.
         role: Where macOS puts it in place of its menu, such as Quit into the app's own.
-        submenu: Opens from the entry, which then carries out nothing.
-        group: Exactly one command of a group is checked.
         when: Returns whether it is enabled; None for always.
         checked: Returns whether it is checked; None if it cannot be.
         label: Returns the text, if that depends on the state.
         in_front: Whether it brings the main window to the front, because its effect is visible there.
         in_menu: Whether it is in the menu; the palette and its keys have it in any case.
-        below: The title of the submenu that has it; empty for none.
     """
 
     name: str
@@ -54,14 +49,11 @@ class Command:
     _: KW_ONLY
     tip: str = ""
     role: QAction.MenuRole = QAction.MenuRole.NoRole
-    submenu: QMenu | None = None
-    group: str = ""
     when: Callable[[], bool] | None = None
     checked: Callable[[], bool] | None = None
     label: Callable[[], str] | None = None
     in_front: bool = False
     in_menu: bool = True
-    below: str = ""
 
 
 class WindowActions(QObject):
@@ -77,7 +69,6 @@ class WindowActions(QObject):
         super().__init__(window)
         self._window = window
         self._menus = menus
-        self._groups: dict[str, QActionGroup] = {}
         self._actions: dict[str, tuple[QAction, Command]] = {}
         self._changed = single_shot(self, 0, self.refresh)
         for title, commands in menus.items():
@@ -88,7 +79,8 @@ class WindowActions(QObject):
                 if command is None:
                     menu.addSeparator()
                 else:
-                    self._put_into_menu(self._add(command), command, menu)
+                    # Without an entry, its keys work in the window.
+                    (menu if command.in_menu else window).addAction(self._add(command))
         self.refresh()
 
     def __getattr__(self, name: str) -> QAction:
@@ -129,22 +121,12 @@ class WindowActions(QObject):
         for title, commands in self._menus.items():
             for command in filter(None, commands):
                 action = self._actions[command.name][0]
-                if action.isEnabled() and command.submenu is None and command.name != "palette":
-                    menu = " > ".join(filter(None, (title.replace("&", ""), command.below))) if command.in_menu else ""
+                if action.isEnabled() and command.name != "palette":
+                    menu = title.replace("&", "") if command.in_menu else ""
                     detail = "  ".join(filter(None, (menu, _keys_text(action))))
                     yield PaletteEntry(
                         f"do {command.name}", action.text().rstrip("…"), detail, action.trigger, command.tip
                     )
-
-    def _put_into_menu(self, action: QAction, command: Command, menu: QMenu) -> None:
-        """Put an action into its menu or submenu; without one, its keys work in the window."""
-        if not command.in_menu:
-            self._window.addAction(action)
-            return
-        if command.below:
-            submenus = {each.title(): each for each in menu.findChildren(QMenu)}
-            menu = submenus.get(command.below) or menu.addMenu(command.below)
-        menu.addAction(action)
 
     def _add(self, command: Command) -> QAction:
         """Make the action of a command."""
@@ -158,10 +140,6 @@ class WindowActions(QObject):
         keys_text = _keys_text(action)
         tip = command.tip or command.text.rstrip("…")
         set_tip(action, f"{tip} ({keys_text})" if keys_text else command.tip or command.text)
-        if command.submenu is not None:
-            action.setMenu(command.submenu)
-        if command.group:
-            self._groups.setdefault(command.group, QActionGroup(self)).addAction(action)
         action.triggered.connect(lambda _checked: self._run(command))
         self._actions[command.name] = action, command
         return action
@@ -205,12 +183,9 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
         "&Chat": _chat(do),
         "&Drafting": _drafting(do),
         "&View": _view(do),
-        _WINDOW: [
-            Command("minimize", "Minimise", do.minimize, "Ctrl+M"),
-            Command("quick", "Quick Window", partial(do.carry_out, StartRequest(quick=True)), "Ctrl+Shift+J"),
-        ],
+        _WINDOW: [Command("minimize", "Minimise", do.minimize, "Ctrl+M")],
         "&Help": [
-            Command("guide", "Guide", lambda: show_in_front(windows.guide)),
+            Command("guide", "Guide", lambda: show_in_front(windows.guide), tip="The window, the terminal and reports"),
             Command(
                 "drafting_help",
                 "What Is Drafting?",
@@ -220,31 +195,15 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
             Command("shortcuts", "Keyboard Shortcuts", lambda: show_in_front(windows.shortcuts), "Ctrl+/"),
             None,
             Command(
-                "benchmark",
-                "Benchmark…",
-                windows.open_benchmark,
-                "Ctrl+Alt+B",
-                tip="Measure ways of drafting on many prompts",
-                below="Measure",
+                "about", "About rdchat", do.show_versions, tip="Versions, licences and the log", role=_Role.AboutRole
             ),
-            Command(
-                "report",
-                "Report…",
-                lambda: show_in_front(windows.report_help),
-                tip="Measure this machine and its models, into one file to send",
-                below="Measure",
-            ),
-            None,
-            Command("show_log", "Show Log", partial(show_folder, paths.log_path())),
-            Command("about", "About rdchat", do.show_versions, role=_Role.AboutRole),
         ],
     }
 
 
 def _file(do: Commands) -> list[Command | None]:
-    chat = do.controller.chat
-    can_keep = lambda: chat.temporary and bool(chat.path)  # noqa: E731
-    is_stored = lambda: chat.id is not None  # noqa: E731
+    windows = do.parts.windows
+    is_stored = lambda: do.controller.chat.id is not None  # noqa: E731
     tip = "New temporary chat: rdchat stores nothing of it"
     return [
         Command("new_chat", "New Chat", do.new_chat, _Standard.New, label=do.new_chat_text, in_front=True),
@@ -256,7 +215,7 @@ def _file(do: Commands) -> list[Command | None]:
             in_front=True,
         ),
         Command("new_temporary", "New Temporary Chat", do.new_temporary, "Ctrl+Alt+N", tip=tip, in_front=True),
-        Command("keep_chat", "Keep This Chat", chat.keep_temporary, when=can_keep, in_front=True),
+        Command("quick", "Quick Window", partial(do.carry_out, StartRequest(quick=True)), "Ctrl+Shift+J"),
         Command("new_folder", "New Folder", do.new_folder, "Ctrl+Shift+N", in_front=True),
         Command("new_project", "New Project…", do.edit_project, in_front=True),
         Command("attach", "Attach Files…", do.parts.conversation.files.choose_files, "Ctrl+Shift+U", in_front=True),
@@ -265,7 +224,7 @@ def _file(do: Commands) -> list[Command | None]:
         Command(
             "models",
             "Models…",
-            lambda: show_in_front(do.parts.windows.models),
+            lambda: show_in_front(windows.models),
             "Ctrl+Shift+M",
             tip="Installed, Discover, Downloads, Drafters and training, Remote, Macs",
         ),
@@ -293,11 +252,13 @@ def _edit(do: Commands) -> list[Command | None]:
         Command("copy", "Copy", partial(do.edit, "copy"), _Standard.Copy),
         Command("paste", "Paste", do.paste, _Standard.Paste),
         Command("select_all", "Select All", partial(do.edit, "selectAll"), _Standard.SelectAll),
-        Command("quote", "Quote Selection", do.parts.conversation.quote_selection, "Ctrl+'"),
+        Command("quote", "Quote Selection", do.parts.conversation.quote_selection, "Ctrl+'", in_menu=False),
         None,
         Command("find", "Find in Chat", do.search_in_front, _Standard.Find),
-        Command("find_next", "Find Next", partial(find_bar.go_to_match, 1), _Standard.FindNext),
-        Command("find_previous", "Find Previous", partial(find_bar.go_to_match, -1), _Standard.FindPrevious),
+        Command("find_next", "Find Next", partial(find_bar.go_to_match, 1), _Standard.FindNext, in_menu=False),
+        Command(
+            "find_previous", "Find Previous", partial(find_bar.go_to_match, -1), _Standard.FindPrevious, in_menu=False
+        ),
         Command("search", "Search Chats", partial(do.search_in_front, in_chat=False), "Ctrl+Alt+F", in_front=True),
         None,
         Command("settings", "Settings…", partial(do.settings_requested.emit, ""), "Ctrl+,", role=role),
@@ -309,17 +270,22 @@ def _chat(do: Commands) -> list[Command | None]:
     tip = "System prompt, answer format and sampling of this chat"
     chats = do.controller.chats
     copy = conversation.transcript.copy_last_reply
-    restore = do.controller.restore_deleted
     name = do.regenerate_text
     return [
         Command("stop", "Stop Reply", do.stop_in_front, ("Esc", "Ctrl+."), when=do.can_stop),
         Command("regenerate", name(), do.regenerate, "Ctrl+R", when=do.can_regenerate, label=name),
-        Command("regenerate_with", "Regenerate With…", do.regenerate_with, "Ctrl+Shift+R", when=do.can_regenerate_with),
-        Command("copy_reply", "Copy Last Reply", copy, "Ctrl+Shift+C", when=do.has_reply),
-        Command("restore_message", "Restore Deleted Message", restore, when=lambda: do.has_deleted),
+        Command(
+            "regenerate_with",
+            "Regenerate With…",
+            do.regenerate_with,
+            "Ctrl+Shift+R",
+            when=do.can_regenerate_with,
+            in_menu=False,
+        ),
+        Command("copy_reply", "Copy Last Reply", copy, "Ctrl+Shift+C", when=do.has_reply, in_menu=False),
         None,
         Command("options", "Chat Options…", None, "Ctrl+Shift+O", tip=tip, in_front=True),
-        Command("write", "Go to Message Field", conversation.composer.setFocus, "Ctrl+L", in_front=True),
+        Command("write", "Go to Message Field", conversation.composer.setFocus, "Ctrl+L", in_front=True, in_menu=False),
         None,
         Command("next_chat", "Next Chat", partial(chats.open_near, 1), ("Ctrl+Alt+Down", "Ctrl+PgDown"), in_front=True),
         Command(
@@ -336,18 +302,18 @@ def _chat(do: Commands) -> list[Command | None]:
         None,
         _on_chat(do, "rename", "Rename Chat"),
         _on_chat(do, "pin", "Pin Chat"),
-        Command("move", "Move to Folder", submenu=do.move_menu, when=do.has_chat),
-        _on_chat(do, "duplicate", "Duplicate Chat", "Ctrl+D"),
+        _on_chat(do, "duplicate", "Duplicate Chat", "Ctrl+D", in_menu=False),
         None,
         _on_chat(do, "archive", "Archive Chat", "Ctrl+Alt+A"),
         _on_chat(do, "delete", "Delete Chat"),
     ]
 
 
-def _on_chat(do: Commands, name: str, text: str, *keys: str) -> Command:
+def _on_chat(do: Commands, name: str, text: str, *keys: str, in_menu: bool = True) -> Command:
     """Return a command on the open chat, which the sidebar's context menu also has."""
     label = partial(do.chat_action_text, name, text)
-    return Command(name, text, partial(do.run_chat_action, name), keys, when=do.has_chat, label=label, in_front=True)
+    run = partial(do.run_chat_action, name)
+    return Command(name, text, run, keys, when=do.has_chat, label=label, in_front=True, in_menu=in_menu)
 
 
 def _drafting(do: Commands) -> list[Command | None]:
@@ -356,7 +322,13 @@ def _drafting(do: Commands) -> list[Command | None]:
         None,
         Command("draft_settings", "Drafting Settings", do.drafting_requested.emit, "Ctrl+Shift+D", in_front=True),
         None,
-        Command("race", "Race…", lambda: do.parts.windows.open_race(do.parts.conversation.composer.text), "Ctrl+Alt+R"),
+        Command(
+            "benchmark",
+            "Benchmark…",
+            lambda: do.parts.windows.open_benchmark(do.parts.conversation.composer.text),
+            ("Ctrl+Alt+B", "Ctrl+Alt+R"),
+            tip="Measure what drafting gains, on one prompt or on several",
+        ),
     ]
 
 
@@ -371,7 +343,6 @@ def _mode(do: Commands, mode: Mode, keys: str) -> Command:
         text,
         choose,
         keys,
-        group="draft",
         when=lambda: drafting.ready,
         checked=lambda: drafting.settings.mode is mode,
         in_menu=is_common,
@@ -383,11 +354,9 @@ def _view(do: Commands) -> list[Command | None]:
         Command("palette", "Command Palette…", None, "Ctrl+K", tip="Find a command", in_front=True),
         None,
         _side(do, do.parts.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the chats"),
-        _list_command(do, "show_archive", "Archive", Location.ARCHIVE),
-        _list_command(do, "show_trash", "Trash", Location.TRASH),
         None,
         _side(do, do.parts.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
-        Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply, tip="Draft trees"),
+        Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_tokens, tip="Draft trees"),
         Command(
             "ledger",
             "Time Ledger",
@@ -410,8 +379,3 @@ def _view(do: Commands) -> list[Command | None]:
 def _side(do: Commands, side: QWidget, name: str, text: str, keys: str, *, tip: str) -> Command:
     is_visible = lambda: not side.isHidden()  # noqa: E731
     return Command(name, text, partial(do.side_toggled.emit, side), keys, tip=tip, checked=is_visible, in_front=True)
-
-
-def _list_command(do: Commands, name: str, text: str, location: Location) -> Command:
-    listed = lambda: do.controller.chats.location is location  # noqa: E731
-    return Command(name, text, partial(do.show_location, location), checked=listed, in_front=True)

@@ -104,8 +104,7 @@ def shortcuts_text(window: QMainWindow) -> str:
     actions = {}
     for menu in (action.menu() for action in window.menuBar().actions()):
         if isinstance(menu, QMenu):
-            every = [menu, *menu.findChildren(QMenu)]
-            actions[menu.title().replace("&", "")] = [action for each in every for action in each.actions()]
+            actions[menu.title().replace("&", "")] = menu.actions()
     actions["Command Palette"] = window.actions()
     tables = []
     for title, listed in actions.items():
@@ -177,11 +176,6 @@ class SideWindows:
         return self._help("about drafting", "What Is Drafting?", help_text("drafting"))
 
     @cached_property
-    def report_help(self) -> QWidget:
-        """Has the command that makes a report."""
-        return self._help("report", "Report", help_text("report"))
-
-    @cached_property
     def shortcuts(self) -> QWidget:
         """Lists the keys of the actions."""
         return self._help("shortcuts", "Keyboard Shortcuts", shortcuts_text(self._parent))
@@ -228,21 +222,13 @@ class SideWindows:
 
         return self.restore_geometry("benchmark", BenchmarkWindow(self._controller, self._theme, self._parent))
 
-    def try_in_race(self, draft: DraftSettings) -> None:
-        """Open the race with draft settings that the chat does not have to use."""
-        self.benchmark_window.open_race(self._last_prompt(), draft)
+    def open_benchmark(self, typed: str = "", tried: DraftSettings | None = None) -> None:
+        """Open the benchmark with the typed text, or the chat's last prompt, or its own last prompt.
 
-    def open_race(self, typed: str) -> None:
-        """Open the race with the typed text, or the chat's last prompt, or the race's own last prompt."""
-        self.benchmark_window.open_race(typed.strip() or self._last_prompt())
-
-    def open_benchmark(self) -> None:
-        """Open the benchmark of several prompts."""
-        self.benchmark_window.open_benchmark()
-
-    def _last_prompt(self) -> str:
+        `tried` are draft settings that the chat does not have to use.
+        """
         prompts = (message.text for message in reversed(self._controller.chat.path) if message.role is Role.USER)
-        return next(filter(str.strip, prompts), "")
+        self.benchmark_window.open_benchmark(next(filter(str.strip, (typed, *prompts)), ""), tried)
 
     @cached_property
     def model_services(self) -> "Models":
@@ -262,7 +248,7 @@ class SideWindows:
 
         models = self.model_services
         window = self.restore_geometry("models", ModelsWindow(models, self._theme, self._parent))
-        models.library.race_requested.connect(self.try_in_race)
+        models.library.race_requested.connect(lambda draft: self.open_benchmark(tried=draft))
         return window
 
     @cached_property

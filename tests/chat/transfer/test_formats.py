@@ -46,6 +46,27 @@ def test_a_chat_of_chatgpt_keeps_its_words_its_thoughts_and_the_edited_question(
     assert without.parts == "1 custom instruction, 1 image, 1 tool call, 1 tool result"
 
 
+@pytest.mark.parametrize("app", ["ChatGPT", "Open WebUI"])
+def test_a_chat_that_was_archived_there_goes_to_the_archive(
+    store: ConversationStore, import_json: ImportJson, app: str
+):
+    """It came into the list, and the report did not say so."""
+    chats = []
+    for number, archived in enumerate((True, False)):
+        title = "Kept" if archived else "Open"
+        if app == "ChatGPT":
+            chat = chatgpt_chat(chatgpt_node("q", None, "user", f"Question {number}"), title=title)
+            chats.append(chat | {"is_archived": archived})
+        else:
+            messages = [{"id": "q", "parentId": None, "role": "user", "content": f"Question {number}"}]
+            chats.append({"title": title, "archived": archived, "chat": {"messages": messages}})
+    report = import_json("conversations.json", chats)
+    assert report.files[0].source == app
+    assert (len(report.chats), report.archived_text, report.without) == (2, " 1 chat went to the archive.", ())
+    found = store.find_chats(report.chats)
+    assert {chat.title: chat.archived for chat in found.values()} == {"Kept": True, "Open": False}
+
+
 def test_chatgpts_archive_is_read_as_it_is_downloaded_also_in_parts(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):

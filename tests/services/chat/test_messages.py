@@ -283,11 +283,18 @@ def test_beside_a_reply_that_is_being_written_messages_are_deleted(window: Windo
 def test_the_last_deleted_message_is_restored_later_and_that_is_undone(window: Window) -> None:
     own = window.ask("Hi")
     controller = window.controller
-    assert not controller.has_deleted
+    chat_id = own.conversation_id
+    assert not controller.has_deleted(chat_id)
     window.delete_message(own.id)
-    assert controller.has_deleted
-    controller.restore_deleted()
-    assert (window.texts, controller.has_deleted) == (["Hi", "Hello, you!"], False)
+    assert controller.has_deleted(chat_id)
+    window.chat.start_temporary()
+    window.ask("In between")
+    controller.restore_deleted(chat_id)
+    assert controller.has_deleted(chat_id), "a temporary chat is not left without a question"
+    window.chat.discard()
+    window.chat.start_new()
+    controller.restore_deleted(chat_id)
+    assert (window.texts, controller.has_deleted(chat_id)) == (["Hi", "Hello, you!"], False)
     window.chats.undo()
     assert window.texts == ["Hi"]
 

@@ -171,7 +171,7 @@ class Work:
         how = self.draw.choice(("undo", "restore", "leave"))
         if how != "leave":
             self._tell_wanted("deleted", message.id, False)
-            self.controller.chats.undo() if how == "undo" else self.controller.restore_deleted()
+            self.controller.chats.undo() if how == "undo" else self.controller.restore_deleted(message.conversation_id)
             self._tell_done("deleted", message.id, False)
         if self.draw.random() < 0.3:
             self.ask()

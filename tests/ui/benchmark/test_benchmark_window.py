@@ -40,7 +40,8 @@ def several(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
     """The page is open, and prompt lookup alone is chosen."""
     qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.LOOKUP) is not None)
     chat.engine.bench_events = EVENTS
-    bench.open_benchmark()
+    bench.open_benchmark("")
+    bench.tabs.setCurrentIndex(1)
     for mode, box in bench.form.modes.items():
         box.setChecked(mode is Mode.LOOKUP)
 
@@ -253,13 +254,18 @@ def test_no_benchmark_begins_while_a_model_is_loading(chat: Chat, bench: Benchma
     assert bench.start.isEnabled()
 
 
-def test_the_menu_opens_each_way_to_begin_and_quitting_asks_first(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_menu_opens_the_page_shown_last_and_quitting_asks_first(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
     bench = window.windows.benchmark_window
+    assert [bench.tabs.tabText(each) for each in range(bench.tabs.count())] == ["One Prompt", "Several Prompts"]
+    bench.tabs.setCurrentIndex(1)
+    window.conversation.composer.set_text("Say hello")
     window.actions_.benchmark.trigger()
     assert bench.form.isVisible()
-    window.conversation.composer.set_text("Say hello")
-    window.actions_.race.trigger()
+    bench.tabs.setCurrentIndex(0)
     assert bench.race.isVisible()
+    assert bench.race_form.prompt.toPlainText() == "Say hello"
     chat.engine.gate.shut()
     bench.start.click()
     for quit_ in (window.actions_.quit.trigger, window.commands.close_front, lambda: close_by_hand(window)):
@@ -331,10 +337,10 @@ def test_one_benchmark_runs_at_a_time(chat: Chat, bench: BenchmarkWindow, run: R
     chat.engine.gate.shut()
     bench.start.click()
     assert not bench.tabs.isEnabled()
-    bench.open_race("Who?")
+    bench.open_benchmark("Who?")
     assert not bench.race.isVisible()
     run()
-    bench.open_race("Who?")
+    bench.open_benchmark("Who?")
     assert bench.race.isVisible()
 
 

@@ -19,7 +19,7 @@ from tests.ui.conftest import Chat
 def race(chat: Chat, bench: BenchmarkWindow) -> RaceView:
     """The page as the menu opens it, with a question."""
     chat.engine.bench_events = EVENTS
-    bench.open_race("Say hello")
+    bench.open_benchmark("Say hello")
     return bench.race
 
 
@@ -31,17 +31,17 @@ def choose(bench: BenchmarkWindow, mode: Mode) -> None:
 def test_the_prompt_is_what_is_being_typed_or_was_asked_last(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     window.conversation.composer.set_text("Say hello")
-    window.actions_.race.trigger()
+    window.actions_.benchmark.trigger()
     bench = window.windows.benchmark_window
     prompt = bench.race_form.prompt
     assert prompt.toPlainText() == "Say hello"
     chat.say("What was asked")
     window.conversation.composer.set_text("")
-    window.actions_.race.trigger()
+    window.actions_.benchmark.trigger()
     assert prompt.toPlainText() == "What was asked"
     qtbot.keyClicks(prompt, "Mine: ")
     bench.close()
-    window.actions_.race.trigger()
+    window.actions_.benchmark.trigger()
     assert prompt.toPlainText() == "Mine: What was asked", "what was typed was replaced"
     prompt.setPlainText("  ")
     assert (bench.start.isEnabled(), bench.status.text()) == (False, "Type a prompt first.")
@@ -69,13 +69,13 @@ def test_a_drafter_is_tried_that_the_chat_does_not_use(
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.DRAFTER, "None here.") for m in Mode))
     chat.controller.drafting.refresh_options()
     qtbot.waitUntil(lambda: chat.controller.drafting.problem(Mode.DRAFTER) == "None here.")
-    bench.open_race("", DraftSettings(Mode.DRAFTER, drafter="/own/tried"))
+    bench.open_benchmark("", DraftSettings(Mode.DRAFTER, drafter="/own/tried"))
     assert bench.race_form.mode.currentText() == "Drafter head: tried"
     assert bench.start.isEnabled(), "the problem is of the chat's own drafter"
     run()
     assert chat.engine.plans[-1].cells[0].draft.drafter == "/own/tried"
     assert chat.controller.drafting.settings.drafter is None
-    bench.open_race("")
+    bench.open_benchmark("")
     assert bench.race_form.mode.findText("Drafter head: tried") == -1, "it is tried once"
 
 
@@ -165,7 +165,7 @@ def test_no_race_begins_with_an_unavailable_mode(
 ) -> None:
     reason = "There is no drafter for tiny on this machine."
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.DRAFTER, reason) for m in Mode))
-    bench.open_race("")
+    bench.open_benchmark("")
     choose(bench, Mode.DRAFTER)
     qtbot.waitUntil(lambda: not bench.start.isEnabled())
     assert bench.status.text() == f"{reason} Choose another drafting mode."
@@ -178,10 +178,10 @@ def test_the_race_takes_the_mode_of_the_chat(chat: Chat, bench: BenchmarkWindow)
     for mode, raced in ((Mode.DRAFTER, Mode.DRAFTER), (Mode.OFF, Mode.AUTO)):
         drafting.change(replace(drafting.settings, mode=mode))
         bench.close()
-        bench.open_race("")
+        bench.open_benchmark("")
         assert bench.race_form.draft.mode is raced, "a race against plain decoding itself would show nothing"
     choose(bench, Mode.LOOKUP)
-    bench.open_race("Another prompt")
+    bench.open_benchmark("Another prompt")
     assert bench.race_form.draft.mode is Mode.LOOKUP, "what was chosen in the open window stays"
 
 
@@ -202,7 +202,7 @@ def test_nothing_plays_in_a_closed_window(bench: BenchmarkWindow, race: RaceView
     race.playback.slider.setValue(121)
     bench.close()
     assert not race.playback.playing
-    bench.open_race("")
+    bench.open_benchmark("")
     assert race.plain.text.toPlainText() == "Hello,", "the race is still there"
     assert race.playback.isEnabled()
     bench.close()
@@ -211,7 +211,7 @@ def test_nothing_plays_in_a_closed_window(bench: BenchmarkWindow, race: RaceView
 
 
 def test_who_has_no_prompt_yet_can_type_one(bench: BenchmarkWindow) -> None:
-    bench.open_race("")
+    bench.open_benchmark("")
     assert bench.focusWidget() is bench.race_form.prompt
-    bench.open_race("Say hello")
+    bench.open_benchmark("Say hello")
     assert bench.focusWidget() is bench.start

@@ -17,7 +17,7 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import click_on, press_key, shown_child
-from tests.ui.transcript.conftest import DRAFTED, reply
+from tests.ui.transcript.conftest import DRAFTED, choose_in_menu, reply
 from tests.ui.window.message_menus import choose, texts
 
 LONG = "\n\n".join(f"Paragraph {number} of a reply." for number in range(60))
@@ -31,7 +31,7 @@ def compared(qtbot: QtBot, chat: Chat, window: MainWindow, *replies: str) -> Alt
     for _ in replies[1:]:
         chat.controller.regenerate(chat.path[-1].id)
         chat.wait_for_reply()
-    window.conversation.transcript.findChildren(ReplyMessage)[-1].actions_row.compare.click()
+    choose_in_menu(window.conversation.transcript.findChildren(ReplyMessage)[-1], "Compare Versions")
     opened = shown_child(window, AlternativesWindow)
     qtbot.waitUntil(lambda: bool(opened.note.text()))
     return opened

@@ -185,7 +185,8 @@ def test_a_press_before_it_can_be_read_does_not_count(
     assert kept(chat) == []
 
 
-def test_the_keyboard_decides_and_goes_on(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_the_keyboard_decides_and_goes_on_in_the_message_field(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    """It went on at the paperclip."""
     begin(chat)
     chat.say("Remember that I use tabs. Remember that Ann leads")
     composer = window.conversation.composer
@@ -197,7 +198,7 @@ def test_the_keyboard_decides_and_goes_on(qtbot: QtBot, window: MainWindow, chat
         keep.setFocus()
         press_key(keep, "Space")
         assert kept(chat) == expected
-        qtbot.waitUntil(lambda: window.focusWidget() is composer.attach)
+        qtbot.waitUntil(lambda: window.focusWidget() is composer.field)
 
 
 def test_a_remote_model_is_told_of_notes(window: MainWindow, chat: Chat) -> None:

@@ -6,6 +6,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.storage import SearchQuery
 from rdchat.chat.summaries import ContextCut
 from rdchat.inference.api import Role
+from rdchat.services.chat_list.chat_order import Location
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.transcript.message_widget import MessageWidget
@@ -175,21 +176,17 @@ def test_the_menus_follow_the_open_chat(window: MainWindow, chat: Chat, bar: Fin
     desk = chat.chats
     actions.pin.trigger()
     assert actions.pin.text() == "Unpin Chat"
-    menu = actions.move.menu()
-    menu.aboutToShow.emit()
-    assert [action.text() for action in menu.actions() if action.text()] == ["No Folder", "New Folder…"]
     actions.archive.trigger()
     assert desk.chat.stored_conversation is None
     assert not actions.pin.isEnabled()
     actions.find.trigger()  # there is no chat to find in
     assert bar.isHidden()
-    actions.show_archive.trigger()
+    window.sidebar.location_buttons[Location.ARCHIVE].click()
     assert [row.conversation.title for row in desk.rows] == ["Baking"]  # type: ignore[union-attr]
     window.sidebar.list.setCurrentIndex(window.sidebar.list.rows.index(0))
     assert actions.archive.text() == "Move Chat Out of Archive"
     actions.archive.trigger()
-    actions.show_trash.trigger()
-    assert (actions.show_archive.isChecked(), actions.show_trash.isChecked()) == (False, True)
+    window.sidebar.location_buttons[Location.TRASH].click()
     actions.new_folder.trigger()
     assert [folder.name for folder in desk.order.folders] == ["New folder"]
     assert window.sidebar.list.editing

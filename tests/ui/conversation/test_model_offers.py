@@ -308,13 +308,15 @@ def test_images_are_counted_again_when_the_cap_changes(
     qtbot.waitUntil(lambda: "3,999 tokens" in chip.accessibleName())
 
 
-def test_a_click_on_a_question_asks_for_it(qtbot: QtBot, theme: Theme) -> None:
+def test_a_click_on_a_question_or_return_asks_for_it(qtbot: QtBot, theme: Theme) -> None:
     view = WelcomeView(theme)
     qtbot.addWidget(view)
     for button, question in zip(view.buttons, SMALL_STARTERS, strict=True):
         with qtbot.waitSignal(view.starter_chosen) as chosen:
             click_on(button)
         assert chosen.args == [question]
+    with qtbot.waitSignal(view.starter_chosen):
+        press_key(view.buttons[0], "Return")
     view.resize(400, 120)
     view.show()
     assert view.buttons[0].height() >= 34, "a low window scrolls"

@@ -4,11 +4,13 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
+from rdchat.inference.api import Role
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.drafts.drafts_window import DraftsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
+from tests.ui.transcript.conftest import button
 
 
 def test_the_menu_shows_the_last_reply(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
@@ -29,6 +31,23 @@ def test_a_reply_of_the_transcript_shows_its_own(window: MainWindow, chat: Chat)
     first = chat.open.path[1]
     window.conversation.transcript.tokens_requested.emit(first.id)
     assert window.windows.drafts.tokens.accessibleDescription().startswith("Token 1 of 2, One")
+
+
+def test_tokens_that_were_not_recorded_are_not_offered(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    chat.say("Hi")
+    view = window.conversation.transcript
+    widget = view.widgets[chat.path[-1].id]
+    assert not view.shows_figures
+    window.commands.side_toggled.emit(window.panel_side)
+    assert button(widget, "Show tokens").isEnabled()
+    assert window.actions_.tokens.isEnabled()
+    imported = chat.store.create_conversation("Imported")
+    prompt = chat.store.add_message(imported.id, None, Role.USER, "Hi")
+    chat.store.add_message(imported.id, prompt.id, Role.ASSISTANT, "Hello")
+    chat.open.open_chat(imported.id)
+    assert not button(view.widgets[chat.path[-1].id], "Show tokens: not recorded").isEnabled()
+    qtbot.waitUntil(lambda: not window.actions_.tokens.isEnabled())
 
 
 def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:

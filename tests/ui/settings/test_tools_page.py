@@ -67,8 +67,8 @@ def test_what_comes_with_rdchat_is_there_and_off(page: ToolsPage) -> None:
     texts = [page.list.item(row).text() for row in range(page.list.count())]
     assert texts == ["Folder\nOff", "Clock\nOff"]
     assert page.target.text() == "No folder is chosen."
-    assert page.choose.isVisible()
-    assert not page.remove.isVisible()
+    assert page.edit.isEnabled(), "it changes the folder"
+    assert not page.remove.isEnabled()
 
 
 def test_an_added_server_shows_its_command_before_it_starts(
@@ -78,7 +78,8 @@ def test_an_added_server_shows_its_command_before_it_starts(
     server = named(servers, "files")
     assert (server.command, server.secrets, server.enabled) == (("npx", "a b", "\u202egnp"), ("KEY",), False)
     sheet = page.findChildren(Sheet)[-1]
-    assert shown_text(sheet) == "npx 'a b' '⟨U+202E⟩gnp'\n\nWith KEY"
+    assert shown_text(sheet) == "npx\n    'a b'\n    '⟨U+202E⟩gnp'\n\nWith KEY", "a line broke within a word"
+    assert sheet.title.text() == "Start “files”?"
     assert not sheet.buttons[-1].isDefault()
     press_key(sheet, "Esc")
     assert not servers.started  # type: ignore[attr-defined]
@@ -90,6 +91,19 @@ def test_an_added_server_shows_its_command_before_it_starts(
     assert servers.started == ["files"]  # type: ignore[attr-defined]
     page.list.item(2).setCheckState(Qt.CheckState.Unchecked)
     assert not named(servers, "files").enabled
+
+
+def test_the_buttons_stay_where_they_are_when_another_server_is_chosen(page: ToolsPage, servers: ToolServers) -> None:
+    """They jumped, and Add Tools was missed."""
+    servers.put(ToolServer("web", url="https://a.test/mcp"))
+    places = set()
+    for row in range(3):
+        page.list.setCurrentRow(row)
+        page.grab()
+        buttons = (button(page, "Add Tools…"), page.edit, page.remove, page.output)
+        assert all(each.isVisible() for each in buttons)
+        places.add(tuple(each.geometry().getRect() for each in buttons))
+    assert len(places) == 1
 
 
 def test_what_is_wrong_is_said_in_the_sheet(qtbot: QtBot, page: ToolsPage, servers: ToolServers) -> None:

@@ -240,11 +240,11 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
     assert answer_question(sidebar, "Cancel").startswith("Delete “Bread” for good?")
     assert _shown(sidebar) == ["Recipes", "Lisbon", "Bread"]
     qtbot.waitUntil(lambda: sidebar.findChild(QMessageBox) is None)
-    sidebar.trash_bar.findChildren(QPushButton)[1].click()
+    _trigger(sidebar, "Bread", "Delete for Good…")
     answer_question(sidebar, "Delete")
     assert _shown(sidebar) == ["Recipes", "Lisbon"]
     qtbot.waitUntil(lambda: sidebar.findChild(QMessageBox) is None)
-    sidebar.trash_bar.findChildren(QPushButton)[2].click()
+    sidebar.trash_bar.findChildren(QPushButton)[1].click()
     assert answer_question(sidebar, "Delete").startswith("Delete 2 items for good?")
     assert sidebar.empty.text().startswith("The Trash is empty")
     qtbot.waitUntil(lambda: len(chat.store.rows("SELECT id FROM conversations")) == 1)

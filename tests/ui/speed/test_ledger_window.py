@@ -60,7 +60,7 @@ def test_the_tree_follows_the_rows(tree: LedgerTree) -> None:
     tree.show_rows(ledger_rows(_ENTRIES[1:2]))
     assert _table(model) == [["round", "4", "50.00 ms", "200.0 ms", ""]]
     tree.show_rows(ledger_rows([LedgerEntry("round", "", 4, 172_989.2)]))
-    assert _table(model) == [["round", "4", "43,247.30 ms", "172,989.2 ms", ""]], "one unit in both columns"
+    assert _table(model) == [["round", "4", "43,247.30 ms", "2 min 53 s", ""]], "a total of minutes"
 
 
 def test_new_figures_keep_what_is_selected(qtbot: QtBot, tree: LedgerTree) -> None:

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QImage, QInputMethodEvent
-from PySide6.QtWidgets import QApplication, QDialogButtonBox, QLineEdit, QMenu, QPlainTextEdit, QToolButton, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QDialog,
+    QDialogButtonBox,
+    QLineEdit,
+    QMenu,
+    QPlainTextEdit,
+    QToolButton,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api import LoadProgress, PrefillProgress
@@ -27,7 +36,7 @@ from rdchat.ui.style import (
 )
 from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.wording import counted, parameter_text
-from tests.ui.shown_widgets import activate, picture_of
+from tests.ui.shown_widgets import activate, picture_of, press_key
 
 _SCHEMES = (Qt.ColorScheme.Light, Qt.ColorScheme.Dark)
 
@@ -87,6 +96,29 @@ def test_a_button_that_is_disabled_keeps_the_focus(qtbot: QtBot, theme: Theme) -
         button.setEnabled(True)
         assert button.hasFocus()
     window.close()
+
+
+@pytest.mark.parametrize("key", ["Return", "Enter", "Space"])
+def test_return_presses_the_button_with_the_focus_in_any_window(qtbot: QtBot, theme: Theme, key: str) -> None:
+    """Return did nothing on a starter question, and in a dialog it pressed the default button instead."""
+    presses = []
+    default = push_button("Save", act=lambda: presses.append("Save"))
+    default.setDefault(True)
+    buttons = [
+        push_button("Why is the sky blue?", act=lambda: presses.append("question")),
+        TextButton("Continue", theme, lambda: presses.append("text")),
+        IconButton("copy", "Copy", theme, act=lambda: presses.append("icon")),
+    ]
+    for window in (QWidget(), QDialog()):
+        column(default, *buttons, within=window)
+        qtbot.addWidget(window)
+        window.show()
+        activate(window)
+        for button in buttons:
+            button.setFocus()
+            press_key(button, key)
+        assert presses == ["question", "text", "icon"]
+        presses.clear()
 
 
 def test_a_dialogs_buttons_have_roles_so_that_the_platform_orders_them(qtbot: QtBot) -> None:

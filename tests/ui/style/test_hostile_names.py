@@ -211,8 +211,8 @@ def test_the_windows_beside_the_main_one(window: MainWindow, chat: Chat, pipe: P
     chat.engine.replies = [Reply((pipe.named("reply"),), mode_reason=pipe.named("reason"))]
     chat.say(pipe.named("question"))
     windows = window.windows
-    windows.open_race(pipe.named("question"))
-    windows.try_in_race(DraftSettings(Mode.DRAFTER, drafter=pipe.named("other")))
+    windows.open_benchmark(pipe.named("question"))
+    windows.open_benchmark("", DraftSettings(Mode.DRAFTER, drafter=pipe.named("other")))
     windows.ledger.show()
     window.settings_window.show()
     for place in range(window.settings_window.tabs.count()):

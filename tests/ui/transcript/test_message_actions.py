@@ -4,16 +4,17 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QEnterEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus
 from rdchat.inference.api import Mode, SamplingParams, Statistics
 from rdchat.ui.speed.sections import FigureRow
-from rdchat.ui.style import DEFINITIONS
+from rdchat.ui.style import DEFINITIONS, IconButton
 from rdchat.ui.transcript.message_actions import Fact, ReplyDetails, facts, speed_line
+from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.view import TranscriptView
-from tests.ui.transcript.conftest import DRAFTED, Show, answered, button, reply, widget_of
+from tests.ui.transcript.conftest import DRAFTED, Show, answered, button, choose_in_menu, reply, widget_of
 
 NNBSP = "\N{NARROW NO-BREAK SPACE}"
 
@@ -162,25 +163,49 @@ def test_a_line_shows_under_the_pointer_and_while_the_reply_has_the_focus_and_le
     qtbot.waitUntil(lambda: not actions.speed.isVisible())
 
 
-def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view: TranscriptView) -> None:
-    button(widget_of(view, 2), "Details").click()
+def names_below(widget: MessageWidget) -> list[str]:
+    shown = [each for each in widget.findChildren(IconButton) if not each.isHidden()]
+    return [each.accessibleName() for each in sorted(shown, key=IconButton.x)]
+
+
+def test_the_figures_stand_in_the_menu_and_below_a_reply_only_while_the_panel_is_open(view: TranscriptView) -> None:
+    """There were five icons below each reply."""
+    view.has_tokens = lambda message_id: message_id == 2
+    widget = widget_of(view, 2)
+    for is_open in (False, True, False):
+        view.show_figures(is_open)
+        view.grab()
+        figures = ["Details", "Show tokens"] if is_open else []
+        assert names_below(widget) == ["Copy reply", "Regenerate reply", *figures, "More"]
+        menu = QMenu(view)
+        widget.fill_menu(menu)
+        assert {"Details", "Show Tokens"} <= {each.text() for each in menu.actions() if each.isEnabled()}
+    assert names_below(widget_of(view, 1)) == ["Copy message", "Edit message", "More"]
+
+
+def test_details_and_tokens_open_from_the_menu(qtbot: QtBot, view: TranscriptView) -> None:
+    view.has_tokens = lambda message_id: message_id == 2
+    choose_in_menu(widget_of(view, 2), "Details")
     details = view.findChild(ReplyDetails)
     qtbot.waitUntil(details.isVisible)
-    told = [figure.value.accessibleName() for figure in details.findChildren(FigureRow)]
+    told = [figure.value.accessibleName() for figure in details.findChildren(FigureRow) if figure.isVisible()]
     assert "Steps with a draft: 30 of 30" in told
     assert "Time to first token: 120 ms" in told
-    shown = [figure for figure in details.findChildren(FigureRow) if figure.isVisible()]
-    assert 1 <= len(shown) <= 3
-    button(details, "More").click()
-    assert all(figure.isVisible() for figure in details.findChildren(FigureRow))
+    details.close()
     with qtbot.waitSignal(view.tokens_requested) as asked:
-        button(details, "Show Tokens").click()
+        choose_in_menu(widget_of(view, 2), "Show Tokens")
     assert asked.args == [2]
-    qtbot.waitUntil(lambda: view.findChild(ReplyDetails) is None)
 
 
-def test_a_reply_without_statistics_has_no_details(show: Show) -> None:
+def test_what_was_not_recorded_is_not_offered_and_says_so(show: Show) -> None:
+    """The tokens of an imported reply opened a window that contradicted itself."""
     view = show(answered("", MessageStatus.FAILED, None, error="It broke off."))
+    view.show_figures(True)
     widget = widget_of(view, 2)
-    assert not button(widget, "Details").isEnabled()
-    assert not button(widget, "Show tokens").isEnabled()
+    menu = QMenu(view)
+    widget.fill_menu(menu)
+    for name in ("Details: not recorded", "Show tokens: not recorded"):
+        assert not button(widget, name).isEnabled()
+        assert button(widget, name).toolTip() == name
+        (action,) = [each for each in menu.actions() if each.text() == name.title()]
+        assert not action.isEnabled()

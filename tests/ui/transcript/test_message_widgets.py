@@ -9,10 +9,10 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.inference.api import FinishReason, ToolCall
 from rdchat.ui.transcript.message_actions import HEIGHT
-from rdchat.ui.transcript.message_parts import EDGE, FoldedText
+from rdchat.ui.transcript.message_parts import EDGE, FoldedText, MessageEditor
 from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
-from tests.ui.shown_widgets import click_on, press_key
+from tests.ui.shown_widgets import click_on, focus_on, picture_of, press_key
 from tests.ui.transcript.conftest import (
     Show,
     add_message,
@@ -114,6 +114,19 @@ def test_alternatives_are_stepped_through(qtbot: QtBot, show: Show) -> None:
     update_message(view, reply(2, "Third", sibling=2, siblings=3))
     assert words(view, 2) == ["3 of 3"]
     assert not button(widget_of(view, 2), "Next version").isEnabled()
+
+
+def test_an_editor_shows_that_it_has_the_focus(show: Show) -> None:
+    view = show(dialogue(1))
+    click_on(button(widget_of(view, 1), "Edit message"))
+    (editor,) = view.findChildren(MessageEditor)
+    focus_on(editor.field)
+    edge = QPoint(editor.field.x() + 1, editor.field.geometry().center().y())
+    pictures = [picture_of(editor)]
+    focus_on(button(view, "Save and Send"))
+    pictures.append(picture_of(editor))
+    accent, ground = (image.pixelColor(edge) for image in pictures)
+    assert accent.blue() - accent.red() > ground.blue() - ground.red() + 50
 
 
 def test_an_edit_is_saved_and_sent_with_return(qtbot: QtBot, show: Show) -> None:
@@ -274,6 +287,7 @@ def test_an_edited_reply_says_so_with_its_place_and_in_its_details(show: Show) -
     assert words(view, 2) == ["2 of 2, edited"]
     view.set_messages(answered("Mine", edited=True))
     assert words(view, 2) == ["Edited"]
+    view.show_figures(True)
     details = button(widget_of(view, 2), "Details")
     assert details.isEnabled()
     click_on(details)

@@ -44,7 +44,7 @@ def test_a_call_waits_and_return_runs_it_only_from_its_button(qtbot: QtBot, tool
     press_key(composer.field, "Return")
     press_key(composer.field, "Esc")
     press_key(card.arguments, "Return")
-    press_key(card.buttons[None], "Return")
+    assert not any(answer.isDefault() for answer in card.buttons.values()), "two answers had a ring"
     assert not tool_window.servers.made
     assert card is next(iter(calls.cards.values()))
     card.buttons[Scope.ONCE].setFocus()
@@ -61,6 +61,17 @@ def test_a_call_waits_and_return_runs_it_only_from_its_button(qtbot: QtBot, tool
     assert result.arguments.isVisible()
     click_on(result.toggle)
     assert not result.body.isVisible()
+
+
+def test_return_refuses_a_call_from_the_button_that_refuses(tool_window: ToolWindow) -> None:
+    """Return did nothing there, though it ran the call from the button beside it."""
+    tool_window.ask(calling(read(), text="Let me look."), ANSWER)
+    (card,) = tool_window.calls.cards.values()
+    card.buttons[None].setFocus()
+    press_key(card.buttons[None], "Return")
+    tool_window.wait()
+    assert not tool_window.servers.made
+    assert not tool_window.calls.cards
 
 
 @pytest.mark.parametrize("scope", [Scope.ONCE, None])

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PySide6.QtGui import QAction
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
@@ -25,6 +26,11 @@ from tests.ui.transcript.conftest import button
 from tests.ui.window.message_menus import choose, shown, texts
 
 
+def menu_of(window: MainWindow, row: ChatRow) -> list[QAction]:
+    """Return the entries of the context menu of a chat."""
+    return window.sidebar.row_actions.menu_for(row).actions()
+
+
 @pytest.mark.slow
 def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
@@ -43,11 +49,13 @@ def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat
     window.actions_.undo.trigger()
     assert texts(chat) == before
     choose(window, -1, "Delete Message")
-    qtbot.waitUntil(window.actions_.restore_message.isEnabled)
-    window.actions_.restore_message.trigger()
-    assert texts(chat) == before
+    row = ChatRow(chat.open.stored_conversation)
+    chat.open.start_new()
+    (restore,) = [each for each in menu_of(window, row) if each.text() == "Restore Deleted Message"]
+    restore.trigger()
+    assert texts(chat) == before, "the chat is open again"
     assert window.conversation.banners.banner("undo") is None
-    qtbot.waitUntil(lambda: not window.actions_.restore_message.isEnabled())
+    assert "Restore Deleted Message" not in [each.text() for each in menu_of(window, row)]
 
 
 @pytest.mark.slow
@@ -283,3 +291,19 @@ def test_the_command_line_refuses_other_addresses_and_files_that_are_not_there(
     assert "rdchat cannot open this address. It opens rdchat://ask?text=" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["missing.txt"])
+
+
+@pytest.mark.parametrize("begin", ["new_chat", "new_temporary", "send"])
+def test_a_new_chat_and_sending_leave_the_search(qtbot: QtBot, chat: Chat, window: MainWindow, begin: str) -> None:
+    """The search stayed, and what was begun was missing in the list."""
+    chat.start()
+    chat.say("Hello")
+    window.commands.search_all_chats("table")
+    window.sidebar.search.typing.timeout.emit()
+    assert chat.chats.query.text == "table"
+    if begin == "send":
+        window.conversation.composer.submitted.emit("And then?")
+    else:
+        window.actions_.__getattr__(begin).trigger()
+    assert (window.sidebar.search.text(), bool(chat.chats.query)) == ("", False)
+    qtbot.waitUntil(lambda: not chat.writing)

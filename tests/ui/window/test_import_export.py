@@ -183,11 +183,12 @@ def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, t
 def test_a_report_says_what_became_of_everything(menu: Menu, theme: Theme) -> None:
     skipped = [SkippedChat("One", "It is damaged.")]
     files = [
-        FileReport("a", source, [1], 2, FOLDERS, [3], already_here=["Two"], not_taken=skipped)
+        FileReport("a", source, [1], 2, 1, FOLDERS, [3], already_here=["Two"], not_taken=skipped)
         for source in ("Jan", "Msty")
     ]
     assert import_text(ImportReport((*files,), cancelled=True)) == (
-        "4 messages from Jan and Msty. 2 notes, not used until you keep them in Settings > Chats. "
+        "4 messages from Jan and Msty. 2 chats went to the archive. "
+        "2 notes, not used until you keep them in Settings > Chats. "
         "2 chats were already here. 2 items could not be imported. "
         "You cancelled the import; chats from the unfinished file were removed."
     )

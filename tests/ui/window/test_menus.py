@@ -3,12 +3,14 @@
 import ast
 from pathlib import Path
 
+import pytest
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtWidgets import QLineEdit, QMenu, QMessageBox
 from pytestqt.qtbot import QtBot
 
 import rdchat
+from rdchat import paths
 from rdchat.chat.listing import ChatRow
 from rdchat.inference.api import FinishReason
 from rdchat.services.engine.engine_request import EngineState
@@ -16,6 +18,7 @@ from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import focus_on, press_key
+from tests.ui.transcript.conftest import button
 from tests.ui.window.macos_shortcuts import RESERVED, STANDARD
 
 OURS = {"Ctrl+Shift+C": "shows colours, which the app has none of; chat apps copy the last reply with it"}
@@ -65,9 +68,10 @@ def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(
         chat.open.open_chat(stored.id)
         row = ChatRow(chat.store.conversation(stored.id))
         offered = [action.text() for action in window.sidebar.row_actions.menu_for(row).actions() if action.text()]
-        names = ("rename", "pin", "move", "duplicate", "export_chat", "archive", "delete")
+        names = ("rename", "pin", "duplicate", "export_chat", "archive", "delete")
         actions = [getattr(window.actions_, name) for name in names]
         window.actions_.refresh()
+        offered.remove("Move to Folder")
         assert [action.text().replace(" Chat", "") for action in actions] == offered
         assert all(action.isEnabled() for action in actions)
     chat.open.start_new()
@@ -93,12 +97,15 @@ def test_edit_actions_act_on_the_focus(window: MainWindow) -> None:
     assert field.toPlainText() == "some words"
 
 
-def test_about_tells_versions(window: MainWindow) -> None:
+def test_about_tells_versions_and_shows_the_log(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
     window.actions_.about.trigger()
     box = window.findChild(QMessageBox)
     assert "MLX" in box.informativeText()
     assert "Apache License 2.0" in box.informativeText()
-    box.close()
+    opened: list[Path] = []
+    monkeypatch.setattr("rdchat.ui.window.commands.show_folder", opened.append)
+    button(box, "Show Log").click()
+    assert opened == [paths.log_path()]
 
 
 def keys_of(window: MainWindow) -> dict[str, str]:
@@ -155,7 +162,7 @@ def test_the_window_menu_lists_what_is_open(window: MainWindow) -> None:
     assert isinstance(menu, QMenu)
     for _ in range(2):
         menu.aboutToShow.emit()
-        assert [action.text() for action in menu.actions()] == ["Minimise", "Quick Window", "", window.windowTitle()]
+        assert [action.text() for action in menu.actions()] == ["Minimise", "", window.windowTitle()]
     window.actions_.ledger.trigger()
     menu.aboutToShow.emit()
     window.windows.ledger.showMinimized()

@@ -73,7 +73,7 @@ def test_every_control_of_every_window_has_a_name(theme: Theme, window: MainWind
     windows = window.windows
     windows.show_tokens(chat.path[-1].id)
     windows.compare(chat.path[-1].id)
-    windows.open_race("Who?")
+    windows.open_benchmark("Who?")
     windows.open_discover("")
     for side in (windows.ledger, windows.benchmark_window, windows.quick, windows.shortcuts, windows.drafting_help):
         show_in_front(side)

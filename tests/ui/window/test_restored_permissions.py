@@ -73,7 +73,7 @@ def test_all_of_it_is_shown_and_switched_on_by_one_button(desk: Desk) -> None:
     sheet = desk.review(EVERYTHING)
     text = shown(sheet)
     for part in (
-        "files: npx files /\n\nWith A=b, KEY", "https://tools.example", "/home/me", "files__read", "https://studio.example",
+        "files: npx\n    files\n    /\n\nWith A=b, KEY", "https://tools.example", "/home/me", "files__read", "https://studio.example",
         "me@mini.local", "10.0.0.3", "mac.example", "Ctrl+C", "Other computers", "new versions",
     ):  # fmt: skip
         assert part in text, part

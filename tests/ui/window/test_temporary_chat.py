@@ -79,7 +79,7 @@ def test_it_says_why_it_has_no_branch(window: MainWindow, chat: Chat) -> None:
         chat.controller.branch(chat.path.ids[0])
     assert notice.args == [NOT_KEPT]
     assert banners_of(window) == [f"{NOT_KEPT.title} {NOT_KEPT.detail}"]
-    window.actions_.keep_chat.trigger()
+    bar_of(window).keep.click()
     assert not banners_of(window)
 
 
@@ -131,7 +131,7 @@ def test_a_row_is_opened_after_the_question(window: MainWindow, chat: Chat) -> N
 
 def test_it_becomes_a_chat(window: MainWindow, chat: Chat, temporary: Path) -> None:
     begin(window, chat)
-    assert not window.actions_.keep_chat.isEnabled()
+    assert not bar_of(window).keep.isEnabled()
     chat.say(WORDS)
     assert chat.engine.requests[-1].keep is None, "its caches are on no disk"
     texts = [each.text for each in chat.path]
@@ -199,7 +199,7 @@ def test_its_reply_goes_on_in_the_chat_that_it_becomes(window: MainWindow, chat:
     begin(window, chat)
     chat.hold_reply(WORDS)
     assert "This reply" in [label.text().split(" · ")[0] for label in window.panel.findChildren(QLabel)]
-    window.actions_.keep_chat.trigger()
+    bar_of(window).keep.click()
     chat.finish_reply()
     assert not chat.open.temporary
     reply = chat.store.message(chat.path.ids[-1])
@@ -244,10 +244,10 @@ def test_no_answer_to_the_question_counts_at_once(window: MainWindow, chat: Chat
     answer_question(window, "Discard")
 
 
-def test_no_field_of_the_race_has_a_word_of_it(window: MainWindow, chat: Chat) -> None:
+def test_no_field_of_the_benchmark_has_a_word_of_it(window: MainWindow, chat: Chat) -> None:
     begin(window, chat)
     chat.say(WORDS)
-    window.windows.open_race("")
+    window.windows.open_benchmark("")
     race = window.windows.benchmark_window
     assert race.race_form.prompt.toPlainText() == WORDS
     race.race.plain.show_token(WORDS)
