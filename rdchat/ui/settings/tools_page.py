@@ -222,7 +222,7 @@ class ToolsPage(SettingsPage):
         self.result = self.add_note()
         self.add_line(self.target)
         self.problem = self.add_note(color="danger")
-        self.add_line(self.choose, self.edit, self.remove, self.output, None)
+        self.add_line(self.edit, self.remove, self.output, None)
         self.path = self.add_note()
         self.list.currentRowChanged.connect(self._show_server)
         self.list.itemChanged.connect(self._on_switched)

@@ -24,6 +24,7 @@ from rdchat.ui.style import (
     IconButton,
     Part,
     Popover,
+    TextButton,
     Theme,
     ThemedLabel,
     column,
