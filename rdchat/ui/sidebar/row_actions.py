@@ -179,12 +179,12 @@ class RowActions:
     def _fill_for_chat(self, menu: QMenu, chat: Conversation) -> None:
         for name, (text, act) in self.chat_actions(chat).items():
             if name == "delete":
+                if self.has_deleted(chat.id):
+                    add_action(menu, "Restore Deleted Message", partial(self.restore_deleted, chat.id))
                 menu.addSeparator()
             add_action(menu, text.format(""), act)
             if name == "pin":
                 self._fill_move_menu(menu.addMenu("Move to Folder"), chat)
-        if self.has_deleted(chat.id):
-            add_action(menu, "Restore Deleted Message", partial(self.restore_deleted, chat.id))
 
     def _fill_for_folder(self, menu: QMenu, folder: Folder) -> None:
         order = self.order

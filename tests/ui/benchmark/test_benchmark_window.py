@@ -338,10 +338,11 @@ def test_one_benchmark_runs_at_a_time(chat: Chat, bench: BenchmarkWindow, run: R
     bench.start.click()
     assert not bench.tabs.isEnabled()
     bench.open_benchmark("Who?")
-    assert not bench.race.isVisible()
+    assert bench.race_form.prompt.toPlainText() == ""
     run()
     bench.open_benchmark("Who?")
-    assert bench.race.isVisible()
+    assert bench.race_form.prompt.toPlainText() == "Who?"
+    assert bench.form.isVisible(), "the page of before"
 
 
 def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
