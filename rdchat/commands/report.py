@@ -18,7 +18,7 @@ from rdchat.work import ChildProcess, Job, Limits
 
 _MIN_MINUTES = 0.1
 # Before the models, in the child's words.
-_PARTS = ("machine", "calls to macOS", "known replies", "images")
+_PARTS = ("machine", "calls to macOS", "window", "known replies", "images")
 # A part that shows nothing for so long is ended; reading a model shows each weight.
 _SILENCE_S = 300.0
 _STOPPED = "stopped"

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from rdchat import cli, host, machine
-from rdchat.commands import report
+from rdchat import cli, host, machine, paths
+from rdchat.commands import report, report_child
+from rdchat.work import ChildProcess, Limits
 from tests.commands.running import Console
 from tests.services.conftest import AwakeLog
 
 CHILD = Path(__file__).with_name("faulty_report_child.py")
-PARTS = ["machine", "calls to macOS", "known replies", "images"]
+PARTS = ["machine", "calls to macOS", "window", "known replies", "images"]
 MODELS = ["model 1", "model 2"]
 
 
@@ -130,6 +131,23 @@ def test_the_summary_is_for_people() -> None:
         "A call to macOS, is_hot: AttributeError.",
         "Left out: images: there is no GPU",
     ]
+
+
+@pytest.mark.slow
+def test_the_window_is_opened_without_the_person_s_chats_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    child = ChildProcess("report")
+    facts, failure = child.submit("window", {}, Limits(120.0)).result()
+    child.close()
+    assert (facts.pop("seen_after_s") > 0, facts, failure) == (True, {"status": 0}, "")
+    assert not paths.database_path().exists()
+
+
+def test_no_window_is_opened_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "has_display", lambda: False)
+    facts: dict[str, Any] = {}
+    report_child.open_window(facts, lambda _stage: None)
+    assert facts == {"left_out": ["there is no display"]}
 
 
 @pytest.mark.slow
