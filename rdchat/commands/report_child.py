@@ -5,7 +5,6 @@ A part is a function that adds to `facts`, and says what it does next by `show`,
 
 import logging
 import os
-import signal
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -20,6 +19,8 @@ from rdchat.work import Job, error_of, serve
 
 # Facts of `doctor` with paths or names, which stay out of the report.
 _PRIVATE = ("blas_library", "models", "advice")
+# So long the window is shown.
+_SHOWN_MS = 1000
 
 
 def main() -> int:
@@ -55,16 +56,18 @@ def open_window(facts: dict[str, Any], show: Callable[[str], None]) -> None:
     if not host.has_display():
         facts["left_out"] = ["there is no display"]
         return
+    from PySide6.QtCore import QTimer  # noqa: PLC0415
+
     from rdchat import app  # noqa: PLC0415  Qt
     from rdchat.ui.window import main_window  # noqa: PLC0415  Qt
 
-    show("Opening the window")
     began = monotonic()
 
     def close(record: logging.LogRecord) -> bool:
         if record.msg == main_window.ON_SCREEN:
             facts["seen_after_s"] = monotonic() - began
-            os.kill(os.getpid(), signal.SIGTERM)
+            show("The window is open")
+            QTimer.singleShot(_SHOWN_MS, app.Application.quit)
         return True
 
     log = logging.getLogger(main_window.__name__)
