@@ -19,8 +19,6 @@ from rdchat.work import Job, error_of, serve
 
 # Facts of `doctor` with paths or names, which stay out of the report.
 _PRIVATE = ("blas_library", "models", "advice")
-# So long the window is shown.
-_SHOWN_MS = 1000
 
 
 def main() -> int:
@@ -67,7 +65,8 @@ def open_window(facts: dict[str, Any], show: Callable[[str], None]) -> None:
         if record.msg == main_window.ON_SCREEN:
             facts["seen_after_s"] = monotonic() - began
             show("The window is open")
-            QTimer.singleShot(_SHOWN_MS, app.Application.quit)
+            # After a second.
+            QTimer.singleShot(1000, app.Application.quit)
         return True
 
     log = logging.getLogger(main_window.__name__)

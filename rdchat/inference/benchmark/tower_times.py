@@ -45,7 +45,7 @@ def _time_parts(case: dict[str, Any]) -> list[list[float]]:
         for number in range(count)
     }
     image = mx.random.uniform(shape=case["image"])
-    mx.eval(weights, image)
+    mx.eval(weights)
     ends: list[float] = []
 
     def end_part(array: object) -> None:
