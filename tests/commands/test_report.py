@@ -142,7 +142,7 @@ def test_the_summary_is_for_people() -> None:
 
 @pytest.mark.slow
 def test_the_window_is_opened_without_the_person_s_chats_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("RDCHAT_MODEL_WHEEL", "/gone.whl")
     child = ChildProcess("report")
     facts, failure = child.submit("window", {}, Limits(120.0)).result()
     child.close()
@@ -162,7 +162,7 @@ def test_a_report_of_models_holds_no_names_and_no_paths(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     """The default model, which others test, cannot be fetched."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("RDCHAT_MODEL_WHEEL", "/gone.whl")
     model = shutil.copytree(small_model, tmp_path / "Aunt Mary's model")
     out = tmp_path / "report.zip"
     arguments = ["report", "--out", str(out), "--minutes", "0.1"]
