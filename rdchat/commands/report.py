@@ -18,7 +18,7 @@ from rdchat.work import ChildProcess, Job, Limits
 
 _MIN_MINUTES = 0.1
 # Before the models, in the child's words.
-_PARTS = ("machine", "calls to macOS", "known replies", "images")
+_PARTS = ("machine", "calls to macOS", "window", "known replies", "images")
 # A part that shows nothing for so long is ended; reading a model shows each weight.
 _SILENCE_S = 300.0
 _STOPPED = "stopped"
@@ -98,8 +98,9 @@ class _Report:
 
     def measure(self, models: Sequence[str | None], drafters: Sequence[str]) -> None:
         """Measure all parts, with the default model and the largest one if none are given."""
-        self.facts["slowed_at_start"] = machine.slowed_by()
-        for reason in self.facts["slowed_at_start"]:
+        slowed = machine.slowed_by()
+        self.facts["slowed_at_start"] = slowed
+        for reason in slowed:
             self._progress.print_line(f"The machine is {reason}: the report will lack what drafting costs and gains.")
         self._write()
         for part in _PARTS:
@@ -157,10 +158,15 @@ def _summary(facts: dict[str, Any]) -> Iterator[str]:
     for title, part in facts.items():
         bench = part.get("bench", {}) if title.startswith("model") else {}
         for mode in bench.get("modes", ()):
-            is_auto = mode["mode"] == "auto" and not mode["temperature"]
-            if is_auto and not bench["hindered_runs"] and (gain := mode["ratio_to_plain"]):
+            if mode["mode"] == "auto" and not mode["temperature"]:
                 size = parameter_text(part["model"]["parameters"])
-                yield f"{title} ({size}): here Auto makes replies {gain['median']:.1f} times as fast."
+                gain = None if bench["hindered_runs"] else mode["ratio_to_plain"]
+                words = (
+                    f"makes replies {gain['median']:.1f} times as fast."
+                    if gain
+                    else "could not be compared: other programs ran, or time was short."
+                )
+                yield f"{title} ({size}): here Auto {words}"
     if replies := facts["known replies"].get("replies"):
         right = sum(reply["is_right"] for reply in replies)
         yield f"{right} of {len(replies)} known replies are computed as elsewhere, up to rounding."

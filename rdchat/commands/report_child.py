@@ -3,13 +3,17 @@
 A part is a function that adds to `facts`, and says what it does next by `show`, which reports the facts so far too.
 """
 
+import logging
 import os
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from time import monotonic
 from typing import Any
 
-from rdchat import host
+from rdchat import host, paths
 from rdchat.commands import doctor
+from rdchat.files import temporary_folder
 from rdchat.inference.api import Dtype, Fit, MemoryNeed
 from rdchat.work import Job, error_of, serve
 
@@ -45,6 +49,34 @@ def describe_machine(facts: dict[str, Any], _show: object) -> None:
     facts |= {name: fact for name, fact in report.items() if not name.endswith("_path") and name not in _PRIVATE}
 
 
+def open_window(facts: dict[str, Any], show: Callable[[str], None]) -> None:
+    """Open rdchat's window, with no chats, and close it; add how long it took to be seen, and its exit status."""
+    if not host.has_display():
+        facts["left_out"] = ["there is no display"]
+        return
+    from PySide6.QtCore import QTimer  # noqa: PLC0415
+
+    from rdchat import app  # noqa: PLC0415  Qt
+    from rdchat.ui.window import main_window  # noqa: PLC0415  Qt
+
+    began = monotonic()
+
+    def close(record: logging.LogRecord) -> bool:
+        if record.msg == main_window.ON_SCREEN:
+            facts["seen_after_s"] = monotonic() - began
+            show("The window is open")
+            # After a second.
+            QTimer.singleShot(1000, app.Application.quit)
+        return True
+
+    log = logging.getLogger(main_window.__name__)
+    log.setLevel(logging.INFO)
+    log.addFilter(close)
+    with temporary_folder() as folder:
+        os.environ[paths.DATA_VARIABLE] = str(folder)
+        facts["status"] = app.main()
+
+
 def find_largest(facts: dict[str, Any], _show: object) -> None:
     """Add the address of the largest installed model that surely fits into memory, if there is one."""
     from rdchat.inference.device import memory_room, on_gpu  # noqa: PLC0415  MLX
@@ -62,6 +94,7 @@ def find_largest(facts: dict[str, Any], _show: object) -> None:
 PARTS = {
     "machine": "commands.report_child:describe_machine",
     "calls to macOS": "commands.mac_calls:call_each",
+    "window": "commands.report_child:open_window",
     "known replies": "inference.benchmark.known_replies:compare_replies",
     "images": "inference.benchmark.tower_times:time_towers",
     "largest model": "commands.report_child:find_largest",

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from rdchat import cli, host, machine
-from rdchat.commands import report
+from rdchat import cli, host, machine, paths
+from rdchat.commands import report, report_child
+from rdchat.work import ChildProcess, Limits
 from tests.commands.running import Console
 from tests.services.conftest import AwakeLog
 
 CHILD = Path(__file__).with_name("faulty_report_child.py")
-PARTS = ["machine", "calls to macOS", "known replies", "images"]
+PARTS = ["machine", "calls to macOS", "window", "known replies", "images"]
 MODELS = ["model 1", "model 2"]
 
 
@@ -115,6 +116,7 @@ def test_what_a_battery_costs_is_told_before_the_start(
 
 
 def test_the_summary_is_for_people() -> None:
+    """On a busy machine it had no word of what drafting gains."""
     mode = {"mode": "auto", "temperature": 0.0, "ratio_to_plain": {"median": 2.14}}
     bench = {"modes": [mode, {**mode, "temperature": 0.7}], "hindered_runs": 0}
     facts = {
@@ -122,10 +124,16 @@ def test_the_summary_is_for_people() -> None:
         "calls to macOS": {"calls": {"peer_user": "works", "is_hot": "AttributeError"}},
         "model 1": {"model": {"parameters": 8_030_000_000}, "bench": bench},
         "model 2": {"model": {"parameters": 8_030_000_000}, "bench": {**bench, "hindered_runs": 3}},
+        "model 3": {
+            "model": {"parameters": 8_030_000_000},
+            "bench": {**bench, "modes": [{**mode, "ratio_to_plain": None}]},
+        },
         "left_out": ["images: there is no GPU"],
     }
     assert [*report._summary(facts)] == [
         "model 1 (8.03 B): here Auto makes replies 2.1 times as fast.",
+        "model 2 (8.03 B): here Auto could not be compared: other programs ran, or time was short.",
+        "model 3 (8.03 B): here Auto could not be compared: other programs ran, or time was short.",
         "5 of 6 known replies are computed as elsewhere, up to rounding.",
         "A call to macOS, is_hot: AttributeError.",
         "Left out: images: there is no GPU",
@@ -133,11 +141,28 @@ def test_the_summary_is_for_people() -> None:
 
 
 @pytest.mark.slow
+def test_the_window_is_opened_without_the_person_s_chats_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDCHAT_MODEL_WHEEL", "/gone.whl")
+    child = ChildProcess("report")
+    facts, failure = child.submit("window", {}, Limits(120.0)).result()
+    child.close()
+    assert (facts.pop("seen_after_s") > 0, facts, failure) == (True, {"status": 0}, "")
+    assert not paths.database_path().exists()
+
+
+def test_no_window_is_opened_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "has_display", lambda: False)
+    facts: dict[str, Any] = {}
+    report_child.open_window(facts, lambda _stage: None)
+    assert facts == {"left_out": ["there is no display"]}
+
+
+@pytest.mark.slow
 def test_a_report_of_models_holds_no_names_and_no_paths(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     """The default model, which others test, cannot be fetched."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("RDCHAT_MODEL_WHEEL", "/gone.whl")
     model = shutil.copytree(small_model, tmp_path / "Aunt Mary's model")
     out = tmp_path / "report.zip"
     arguments = ["report", "--out", str(out), "--minutes", "0.1"]

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,17 @@ SOURCES = "rdchat", "pyproject.toml", "README.md", "LICENSE", "NOTICE"
 
 def _pip(*arguments: str | Path) -> None:
     subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)], check=True)
+
+
+def test_the_wheel_has_each_file_that_is_no_module() -> None:
+    """`rdchat report` did not find the known replies."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = settings["tool"]["setuptools"]["package-data"].items()
+    folders = {name: ROOT.joinpath(*name.split(".")) for name, _ in packages}
+    named = {path for name, patterns in packages for pattern in patterns for path in folders[name].glob(pattern)}
+    files = {path for path in (ROOT / "rdchat").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert len(named) > 50
+    assert {path for path in files - named if path.suffix != ".py"} == set()
 
 
 @pytest.mark.slow

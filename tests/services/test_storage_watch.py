@@ -24,8 +24,10 @@ def busy_writer(window: Window) -> Iterator[None]:
     """Have the writer's thread do something else meanwhile, such as flushing to a slow disk."""
     free = threading.Event()
     window.store.run_after_commands(free.wait)
-    yield
-    free.set()
+    try:
+        yield
+    finally:
+        free.set()
 
 
 @pytest.fixture

@@ -168,10 +168,12 @@ class CostModel:
         reads_by_row: Whether the device reads the weights again for each row of a call.
 
     Attributes:
+        reads_by_row: The same.
         draft_model_share: Guessed cost of a draft model's step, in plain steps.
     """
 
     def __init__(self, reads_by_row: bool = False) -> None:
+        self.reads_by_row = reads_by_row
         self._guessed_calls = _GUESSED_CALLS_BY_ROW if reads_by_row else _GUESSED_CALLS
         self.draft_model_share = _GUESSED_DRAFT_MODEL
         self._calls: dict[Part, Costs] = {}

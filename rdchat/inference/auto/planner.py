@@ -383,13 +383,14 @@ class Planner:
         return cheapest, np.array([nodes + int(np.argmin(ms[nodes:])) for nodes in ROWS])
 
 
-def explanation(choice: Choice | None, drafts: bool, measured: bool) -> str:
+def explanation(choice: Choice | None, drafts: bool, measured: bool, by_row: bool = False) -> str:
     """Return a sentence on the expected gain of a choice, or on why nothing is drafted.
 
     Args:
         choice: The best plan that drafts.
         drafts: Whether it was taken.
         measured: Whether the costs of calls are measured, or the reply was drafted without.
+        by_row: Whether the device reads the weights again for each row of a call.
     """
     if not measured:
         return "Not drafting yet: rdchat measures this computer between replies, on mains power."
@@ -400,4 +401,5 @@ def explanation(choice: Choice | None, drafts: bool, measured: bool) -> str:
     percent = round(100 * (choice.speedup - 1))
     gained = f"gain only {percent}\N{NARROW NO-BREAK SPACE}%" if percent else "gain nothing"
     effect = "be slower" if percent < 0 else gained
-    return f"Drafting would {effect} here, so it is off."
+    reason = " M1 and M2 read models of 4 to 8 bits again for each drafted token." if by_row else ""
+    return f"Drafting would {effect} here, so it is off.{reason}"

@@ -27,7 +27,7 @@ from rdchat.inference.auto.planner import (
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_index import LONGEST_MATCH, LookupEstimate, LookupTree, Rate
 from tests.grids import pairs, share
-from tests.inference.auto.chips import CHIPS, CPU, M2_ULTRA, STEP_MS, Chip
+from tests.inference.auto.chips import CHIPS, CPU, M1_MAX_4_BIT, M2_ULTRA, STEP_MS, Chip
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, estimate_of, source, worth
 
 QUALITIES = (0.05, 0.25, 0.4, 0.49)
@@ -222,6 +222,18 @@ def test_where_each_row_reads_the_weights_two_or_three_rows_are_tried_first(chan
         choice = best(Planner(costs), lookup_drafts(chain(np.cumprod(np.full(MAX_ROWS - 1, chance)))))
         rows[by_row] = choice.plan.rows
     assert 2 <= rows[True] <= 3 <= rows[False]
+
+
+@pytest.mark.parametrize("by_row", [True, False])
+def test_the_chip_is_named_where_it_is_why_drafting_is_off(by_row: bool) -> None:
+    """Who has an M1 or M2 and a model of 4 bits read only that drafting would be slower."""
+    costs = M1_MAX_4_BIT.costs()
+    costs.reads_by_row = by_row
+    controller = Controller(Planner(costs), AcceptanceEstimates(), [1, 2, 3, 4, 1, 2])
+    assert controller.plan_round(20) is None
+    words = controller.status.words
+    assert words.startswith("Drafting would be slower here, so it is off.")
+    assert ("M1 and M2 read" in words) == by_row
 
 
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:

@@ -56,5 +56,7 @@ def test_times_of_a_small_tower(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     stages: list[str] = []
     time_towers(facts, stages.append)
     assert len(facts[name]) == 3
-    assert min(facts[name]) > 0
+    # Two layers have attention and the rest, and a projector follows.
+    assert [len(parts) for parts in facts[name]] == [5, 5, 5]
+    assert min(map(min, facts[name])) > 0
     assert stages == [f"Images: {name}"]
