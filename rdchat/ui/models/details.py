@@ -16,6 +16,7 @@ from rdchat.inference.api import NO_VISION, ModelCard, ModelSizes
 from rdchat.services.models.draft_advice import DraftAdvice
 from rdchat.services.models.fit import Model, pair_bytes, sizes_of_files, sizes_read, sizes_suggested
 from rdchat.services.models.hub_search import ModelDetails
+from rdchat.services.models.larger_model import check_text
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
 from rdchat.ui.models.memory_section import MemorySection, ModelMemory
@@ -74,7 +75,7 @@ class SuggestionBox(Ground):
             return
         self.good_for.setText(suggestion.good_for)
         self.why.setText(suggestion.why)
-        self.check.setText(entries.check_text(suggestion))
+        self.check.setText(check_text(suggestion))
 
     def show_progress(self, is_here: bool) -> None:
         """Show the drafter; if the model is here without it, also a button and how far its download is."""

@@ -11,7 +11,7 @@ from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from rdchat.hub import WINDOW_HINTS, HubModel, Lack, Suggestion, suggestions
+from rdchat.hub import WINDOW_HINTS, HubModel, Lack, suggestions
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.inference.api import DraftKind, Fit, ModelCard, ModelPart, ModelSizes
 from rdchat.services.models.fit import Machine, Model, pair_bytes, sizes_read, sizes_suggested
@@ -279,14 +279,6 @@ def hub_facts(model: HubModel) -> list[Fact]:
         ("Used", used, "On Hugging Face"),
         ("Changed", day(model.changed) or "Unknown", "The day of the last change"),
     ]
-
-
-def check_text(suggestion: Suggestion) -> str:
-    """Return the licences of a suggested model and its drafter, and that nobody tried the pair."""
-    own = suggestion.licence
-    licence = suggestion.drafter.licence or "unknown"
-    sees = " It is made to see images." if suggestion.sees else ""
-    return f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}.{sees} Not tried with rdchat."
 
 
 def left_out_text(names: tuple[str, ...]) -> str:

@@ -111,7 +111,9 @@ class ModelRow(QWidget):
         below = row((self.state, 1), self.files.fold)
         if in_details:
             self.name.hide()
-            column(row(buttons, None, self.badge), self.bar, below, *texts_below, within=self, spacing=TIGHT)
+            # The bar takes the place of the button; without it, the buttons stand at the left.
+            head = row((self.bar, 1000), buttons, None, self.badge)
+            column(head, below, *texts_below, within=self, spacing=TIGHT)
         else:
             head = row((column(row((self.name, 1), self.badge), self.facts, spacing=2), 1), buttons, spacing=MEDIUM)
             margins = (margin, MEDIUM, margin, MEDIUM)

@@ -10,6 +10,7 @@ from rdchat.hub import HubModel, Lack, suggestions
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
 from rdchat.inference.api import Dtype, MemoryRoom
 from rdchat.services.models.fit import Machine, sizes_of, sizes_read, sizes_suggested
+from rdchat.services.models.larger_model import check_text
 from rdchat.ui.models import entries
 from rdchat.ui.models.entries import results_listed
 from rdchat.ui.models.memory_section import judge
@@ -97,7 +98,7 @@ def test_facts_of_a_model_are_short() -> None:
 def test_a_suggestion_gives_its_licences() -> None:
     suggestion = next(each for each in suggestions() if each.licence == each.drafter.licence)
     unread, other = (replace(suggestion, drafter=replace(suggestion.drafter, licence=name)) for name in ("", "mit"))
-    assert [entries.check_text(each) for each in (suggestion, unread, other)] == [
+    assert [check_text(each) for each in (suggestion, unread, other)] == [
         "Licence: apache-2.0. Not tried with rdchat.",
         "Licence: apache-2.0; of the drafter: unknown. Not tried with rdchat.",
         "Licence: apache-2.0; of the drafter: mit. Not tried with rdchat.",
