@@ -1,6 +1,7 @@
 """The page of a new chat, with its offer of a larger model, and the line about images that the model does not see."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QWidget
@@ -34,7 +35,6 @@ from rdchat.ui.style import (
     app_pixmap,
     button_text,
     column,
-    discard,
     formatting,
     pop_up,
     push_button,
@@ -96,9 +96,8 @@ class ModelOffer(Card):
     ) -> None:
         super().__init__(theme)
         self._larger = larger
-        self._make_row = make_row
-        # What `row` downloads; None before the first one.
-        self._row_of: Suggestion | None = None
+        # A model keeps its row, and so the focus in it, when its speed becomes known.
+        self._make_row = cache(make_row)
         self.title = ThemedLabel(theme, "", bold=True, wraps=True)
         self.detail = ThemedLabel(theme, "", "muted", wraps=True)
         self.check = small_text(theme)
@@ -117,7 +116,6 @@ class ModelOffer(Card):
         """Show the larger model: one to download has a row with its button, one that is here a button to use it."""
         offered = self._larger.offered
         machine = self._larger.machine
-        self.row.setVisible(isinstance(offered, Suggestion))
         if isinstance(offered, Suggestion) and machine is not None:
             size = offered.weight_bytes + offered.drafter.weight_bytes
             need = machine.need(sizes_suggested(offered), offered.drafter.weight_bytes).total_bytes
@@ -127,22 +125,19 @@ class ModelOffer(Card):
             self.title.setText(f"Get a better model: {size_text(size)}{_speed_text(self._larger.words)}")
             self.detail.setText(f"{offered.name}. {offered.good_for}")
             self.check.show_text(f"{memory}{room} {check_text(offered)}")
-            self._show_row(offered)
+            row_of_it = self._make_row(offered)
+            if row_of_it is not self.row:
+                self.row.hide()
+                self.row = row_of_it
+                self._buttons.insertWidget(0, row_of_it, 1000)
+                self._buttons.setAlignment(self.other, Qt.AlignmentFlag.AlignTop)
         elif isinstance(offered, ModelCard):
             self.title.setText(f"Use a better model: {offered.name.rpartition('/')[2]}")
             self.detail.setText(f"It is here already, from {offered.origin}. {_FITS}")
             self.check.hide()
+        self.row.setVisible(isinstance(offered, Suggestion))
         self.use.setVisible(isinstance(offered, ModelCard))
         self.setVisible(offered is not None)
-
-    def _show_row(self, offered: Suggestion) -> None:
-        """Show the button that downloads a model, or how far that is."""
-        if offered != self._row_of:
-            discard(self.row)
-            self.row = self._make_row(offered)
-            self._row_of = offered
-            self._buttons.insertWidget(0, self.row, 1000)
-            self._buttons.setAlignment(self.other, Qt.AlignmentFlag.AlignTop)
 
 
 def _speed_text(words: float) -> str:
@@ -273,7 +268,7 @@ class SightLine(QWidget):
 
     @property
     def _suggested(self) -> tuple[Suggestion, bool]:
-        """The model to get, and whether it fits this machine; the Discover page warns of one that does not."""
+        """The model to get, and whether it fits this machine; the page Find warns of one that does not."""
         now = self._memory.now if self._memory else None
         return smallest_that_sees(Machine(now, self._slot.dtype) if now else None)
 

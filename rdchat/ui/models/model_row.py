@@ -1,6 +1,6 @@
 """`ModelRow`, a model or drafter in any state: its texts, its download, and the two buttons that its state offers.
 
-The Downloads, Drafters, Remote and Macs pages list such rows (`RowList`); the details of a model have one in place of
+Downloads, drafters and other computers list such rows (`RowList`); the details of a model have one in place of
 their buttons. A row shows a `Model` (in `services.models.fit`), which says where the model is and what is known of it;
 the page shows it again whenever that changes.
 """
@@ -209,6 +209,7 @@ class ModelRow(QWidget):
             badge = "Installed"
         self.badge.show_text(badge)
         self.facts.show_text(entries.drafter_facts(model) if model.drafts else model.facts)
+        set_tip(self.facts, f"Kind: {model.card.kind.label}" if model.card is not None and model.card.kind else "")
         figures = figures_of(model.card.model) if model.card is not None and model.card.is_drafter else {}
         setup = next((setup for setup in _SETUPS if setup in figures), None)
         text = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""

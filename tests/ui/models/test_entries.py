@@ -115,7 +115,7 @@ NOTHING: frozenset[str] = frozenset()
 def test_marks_say_what_is_here_and_what_is_too_large() -> None:
     entries = results_listed((ONE, TWO, THREE), MAC_16, NOTHING)
     assert ("Too large", "muted") in entries[2].marks
-    assert [entry.use for entry in entries] == ["10 downloads", "10 downloads", "needs 41.3 GB in 4-bit"]
+    assert [entry.use for entry in entries] == ["10 downloads", "10 downloads", "needs 41.3 GB"]
     assert ("Installed", "success") in results_listed((ONE,), MAC_16, frozenset({ONE.repository}))[0].marks
     assert results_listed((THREE,), None, NOTHING)[0].marks == ()
     assert entries[0].item is ONE
