@@ -122,7 +122,7 @@ class ModelOffer(Card):
             memory = f"It needs {size_text(need)} of {size_text(machine.memory.total_bytes)} of memory."
             free = free_bytes()
             room = f" The disk has only {size_text(free)} free." if free is not None and free < size else ""
-            self.title.setText(f"Get a better model: {size_text(size)}{_speed_text(self._larger.words)}")
+            self.title.setText(f"Get a better model: {size_text(size)}{speed_text(self._larger.words)}")
             self.detail.setText(f"{offered.name}. {offered.good_for}")
             self.check.show_text(f"{memory}{room} {check_text(offered)}")
             row_of_it = self._make_row(offered)
@@ -140,14 +140,13 @@ class ModelOffer(Card):
         self.setVisible(offered is not None)
 
 
-def _speed_text(words: float) -> str:
+def speed_text(words: float) -> str:
     """Return about how fast a model writes here, such as ", about 5 words a second here"; empty where it is unknown."""
     if not words:
         return ""
-    if words < 1:
-        return ", less than a word a second here"
-    about = float(f"{words:.1g}") if words >= 10 else round(words)
-    return f", about {about:.0f} word{'s' if about > 1 else ''} a second here"
+    if words < 1.5:
+        return ", about a word a second or less here"
+    return f", about {float(f'{words:.1g}'):.0f} words a second here"
 
 
 class WelcomeView(QWidget):

@@ -26,7 +26,6 @@ from tests.ui.models.page_steps import all_text, answer, names, pick, pick_new, 
 from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import button
 
-
 DIRECT = Qt.FindChildOption.FindDirectChildrenOnly
 
 

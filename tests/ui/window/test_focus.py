@@ -203,7 +203,7 @@ def test_every_stop_of_chat_options_shows_the_focus(
     assert missing == []
 
 
-IN_NO_MENU = {"draft_speculative", "draft_drafter", "draft_lookup", "ledger"}
+IN_NO_MENU = {"draft_speculative", "draft_drafter", "draft_lookup", "ledger", "train"}
 DELETES = re.compile(r"(Clear|Delete|Discard|Empty|Erase|Remove)\b")
 CHATS = re.compile(r"\b(chats?|messages?|repl(?:y|ies))\b", re.IGNORECASE)
 

@@ -11,7 +11,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api import ModelCard
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
-from rdchat.ui.conversation.model_offers import ModelOffer
+from rdchat.ui.conversation.model_offers import ModelOffer, speed_text
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.style.formatting import MACHINE
 from rdchat.ui.window.main_window import MainWindow
@@ -230,3 +230,16 @@ class TestOnASmallMachine:
         qtbot.waitUntil(lambda: bool(window.windows.larger_model._search.looked))
         qtbot.waitUntil(lambda: window.windows.memory.now is not None)
         assert not offer.isVisible()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (0.0, ""),
+        (0.4, ", about a word a second or less here"),
+        (4.6, ", about 5 words a second here"),
+        (37.0, ", about 40 words a second here"),
+    ],
+)
+def test_a_speed_is_an_estimate_and_said_as_one(words: float, text: str) -> None:
+    assert speed_text(words) == text
