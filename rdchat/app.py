@@ -1,8 +1,8 @@
 """The composition root: builds the window and all its services, and runs them until the window closes.
 
 The functions on top find models, drafters and figures; services call them on threads. They import their module at the
-first call. One that needs MLX returns None until the engine thread has imported MLX: two threads that import mlx-lm at
-the same time may block each other for ever.
+first call. One that needs MLX returns None, or an estimate, until the engine thread has imported MLX: two threads that
+import mlx-lm at the same time may block each other for ever.
 """
 
 import logging
@@ -24,7 +24,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.hub.updates import updates_address
-from rdchat.inference.api import Engine, MachineMemory, ModelCard, ModelPart
+from rdchat.inference.api import Engine, MachineMemory, MemoryRoom, ModelCard, ModelPart
 from rdchat.log import errors_logged
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals, UnexpectedErrors
 from rdchat.services.app.single_instance import SingleInstance
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # Work that can wait begins this long after the window is shown.
 _SETTLED_MS = 1000
+# The least share of a Mac's memory that Metal recommends for its work.
+_METAL_SHARE = 2 / 3
 
 
 def installed_models() -> tuple[ModelCard, ...]:
@@ -80,10 +82,12 @@ def find_part(hub: "HubApi", model: ModelCard, original: str, part: ModelPart) -
     return original_source.find_part(hub, model, original, part)
 
 
-def machine_memory() -> MachineMemory | None:
-    """Return the device's memory."""
+def machine_memory() -> MachineMemory:
+    """Return the device's memory; before MLX is imported, about what it will say."""
     if not _has_mlx():
-        return None
+        total = machine.total_bytes()
+        limit = int(total * (_METAL_SHARE if host.MACOS else machine.CPU_SHARE))
+        return MachineMemory(host.MACOS, total, MemoryRoom(limit, machine.available_bytes()), 0, limit)
     from rdchat.inference import device  # noqa: PLC0415  MLX
 
     return device.machine_memory()
@@ -300,9 +304,15 @@ def application() -> Application:
 
 
 def make_engine(settings: Callable[[], Settings] = stored_settings) -> Engine:
-    """Make the engine; called on the engine thread, where MLX is imported. `settings` returns those of the moment."""
-    from rdchat.inference import engines, local_engine  # noqa: F401, PLC0415  not before the window is shown
+    """Make the engine; called on the engine thread, where MLX is imported. `settings` returns those of the moment.
 
+    While a larger model may be offered, the machine's speed is measured too, for an estimate of that model's.
+    """
+    others = machine.OtherPrograms()
+    from rdchat.inference import device, engines, local_engine  # noqa: F401, PLC0415  not before the window is shown
+
+    if not settings().larger_model_declined:
+        device.READING.measure(others)
     return engines.ChosenEngine(lambda: settings().remote_servers, lambda: settings().hosts)
 
 

@@ -142,7 +142,7 @@ class Settings(Consents):
         downloads_at_once: Number of models that are downloaded at the same time.
         models_folder: A folder whose models are listed, and where "Open Model Folder…" begins; empty for none.
         last_chat: The chat that was open when the app ended; None opens the newest.
-        larger_model_declined: Whether the person dismissed the offer of a larger model.
+        larger_model_declined: Whether the person used a larger model here, or dismissed the offer of one.
         looked_for_updates: Day of the last look for a new version, as 2026-11-25.
         panel_visible: Whether the speed panel is shown; None until the question after the first reply.
         panel_unfolded: Names of the panel's unfolded sections.

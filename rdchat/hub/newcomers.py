@@ -49,6 +49,7 @@ class Suggestion(_Suggested):
 
     Attributes:
         memory_gb: Memory of the Macs that it was chosen for, in binary gigabytes, as Macs are sold.
+        active_share: Share of the weights that are read for each token; 1 for all.
         name: Its name for people.
         family: Its model type in mlx-lm.
         good_for: What it is good for, a sentence.
@@ -58,6 +59,7 @@ class Suggestion(_Suggested):
     """
 
     memory_gb: int
+    active_share: float
     name: str
     family: str
     good_for: str

@@ -27,8 +27,6 @@ from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError, Ran
 from rdchat.inference.api import MachineMemory, MemoryRoom
 from rdchat.inference.wired_memory import unwire_weights, wiring
 
-# Share of the memory for a model on a CPU: the rest is for the system and a browser.
-_CPU_SHARE = 0.8
 Host = npt.NDArray[Any]
 # Arrays to wait for as well; see `fetch`.
 Besides = Sequence[mx.array | None]
@@ -58,6 +56,11 @@ _HINT = "Close other apps, start a new chat, or choose a smaller model or precis
 _LONG_ENOUGH_S = 0.02
 _LARGEST_SIZE = 4096
 _REPEATS = 3
+# The sides of the matrix that `ReadingSpeed` reads: with 128 MB of float32 more than a processor's caches hold.
+_ROWS = 4096
+_COLUMNS = 8192
+# Products in one evaluation, since a GPU takes long to begin one.
+_PRODUCTS = 4
 
 
 def on_gpu() -> bool:
@@ -109,8 +112,37 @@ def machine_memory() -> MachineMemory:
     metal = "max_recommended_working_set_size" in info and "free_memory" not in info
     # Metal's limit leaves out active buffers only.
     limit = room.limit_bytes + (active if metal else held)
-    max_bytes = total_memory_bytes() if on_gpu() else int(total * _CPU_SHARE)
-    return MachineMemory(on_gpu(), total, MemoryRoom(limit, room.free_bytes + held), held, max_bytes)
+    max_bytes = total_memory_bytes() if on_gpu() else int(total * machine.CPU_SHARE)
+    room = MemoryRoom(limit, room.free_bytes + held)
+    return MachineMemory(on_gpu(), total, room, held, max_bytes, READING.bytes_per_second)
+
+
+class ReadingSpeed:
+    """How fast this machine reads weights, which limits how fast a model writes.
+
+    Attributes:
+        bytes_per_second: The measured speed; 0 before it is measured, and on a busy machine.
+    """
+
+    def __init__(self) -> None:
+        self.bytes_per_second = 0.0
+
+    def measure(self, others: machine.OtherPrograms) -> None:
+        """Time products of a large matrix with a vector, as a model's layers compute them, for a fraction of a second.
+
+        Args:
+            others: Other programs in the time before; if they were busy, nothing is measured.
+        """
+        if others.share(now=True) > machine.MAX_OTHERS:
+            return
+        matrix = mx.ones((_ROWS, _COLUMNS))
+        vectors = mx.ones((_PRODUCTS, 1, _COLUMNS))
+        mx.eval(matrix, vectors)
+        best_s = min(_seconds_of(lambda: [vector @ matrix.T for vector in vectors]) for _ in range(_REPEATS))
+        self.bytes_per_second = _PRODUCTS * matrix.nbytes / best_s
+
+
+READING = ReadingSpeed()
 
 
 def _gpu_info() -> dict[str, str | int]:
@@ -158,15 +190,15 @@ def matmul_gflops() -> float:
         matrix = mx.random.normal((size, size))
         # The first product of a size includes set-up.
         mx.eval(matrix @ matrix)
-        best_s = min(_product_s(matrix) for _ in range(_REPEATS))
+        best_s = min(_seconds_of(lambda: matrix @ matrix) for _ in range(_REPEATS))  # noqa: B023  called at once
         if best_s >= _LONG_ENOUGH_S or size >= _LARGEST_SIZE:
             return float(2 * size**3 / best_s / 1e9)
         size *= 2
 
 
-def _product_s(matrix: mx.array) -> float:
+def _seconds_of(compute: Callable[[], mx.array | list[mx.array]]) -> float:
     start = time.perf_counter()
-    mx.eval(matrix @ matrix)
+    mx.eval(compute())
     return time.perf_counter() - start
 
 

@@ -10,6 +10,9 @@ import pytest
 from rdchat import app, host, paths
 from rdchat.files import make_folder, write_json
 from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S
+from rdchat.services.models.fit import Machine
+from rdchat.services.models.larger_model import for_machine
+from tests.services.models.macs import GB, mac
 
 # Each line tells of the imports up to it.
 _START = """
@@ -18,7 +21,7 @@ print({'mlx', 'huggingface_hub', 'httpx2', 'keyring', 'numpy'} & set(sys.modules
 import rdchat.app as app
 print({'mlx', 'mlx_lm', 'transformers', 'huggingface_hub', 'numpy', 'gguf'} & set(sys.modules))
 from pathlib import Path
-answers = [app.machine_memory(), app.installed_drafters(Path())]
+answers = [app.machine_memory().bytes_per_second, app.installed_drafters(Path())]
 print(answers, app.fitting_drafters(Path()), {'mlx', 'mlx_lm'} & set(sys.modules))
 app.host.has_display = lambda: True
 app.application = lambda: sys.exit(f'{sys.getswitchinterval():g}')
@@ -46,7 +49,7 @@ def test_the_window_is_imported_without_mlx(start: list[str]) -> None:
 
 def test_before_the_engine_has_begun_nothing_else_imports_mlx(start: list[str]) -> None:
     """Two threads that import mlx-lm at once may block each other."""
-    assert start[2] == "[None, None] None set()"
+    assert start[2] == "[0.0, None] None set()"
 
 
 def test_threads_take_turns_sooner_while_a_window_is_open(start: list[str]) -> None:
@@ -71,6 +74,18 @@ def test_the_setting_asks_for_wired_memory_unless_the_environment_does_not(
         monkeypatch.setattr(app, name, Mock(return_value=None if name == "open_app" else Mock()))
     assert app.main() == 1
     assert os.environ.get(host.WIRED) == wired
+
+
+@pytest.mark.parametrize("memory_gb", [8, 16, 24, 32, 36, 48, 64, 128])
+def test_a_mac_is_offered_the_same_model_before_mlx_tells_its_memory(
+    memory_gb: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page of a new chat offers it at once, and would otherwise offer another one a moment later."""
+    monkeypatch.setattr(app, "_has_mlx", lambda: False)
+    monkeypatch.setattr(host, "MACOS", True)
+    monkeypatch.setattr(app.machine, "total_bytes", lambda: memory_gb * GB)
+    monkeypatch.setattr(app.machine, "available_bytes", lambda: GB)
+    assert for_machine(Machine(app.machine_memory())) == for_machine(mac(memory_gb))
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ from rdchat.ui.files import chips, file_windows
 from rdchat.ui.files.chips import Picture
 from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
 from rdchat.ui.models.computer_pages import MacSheet, ServerSheet
-from rdchat.ui.models.drafters_page import MissingPartSheet
+from rdchat.ui.models.drafters_section import MissingPartSheet
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.models_window import TokenSheet
 from rdchat.ui.models.page_parts import PageLinks

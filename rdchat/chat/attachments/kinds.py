@@ -49,7 +49,7 @@ _REFUSED_BEGINNINGS = (
     ((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!", b"\x28\xb5\x2f\xfd"), _ARCHIVE),
     (_OLE, ("{name} is in an old Office format.", "Save it as DOCX, CSV or PDF.")),
     (b"SQLite format 3\0", ("{name} is a database.", "Export what you need from it as CSV.")),
-    (b"GGUF", ("{name} is a GGUF model, which rdchat does not read.", "Look for its MLX version in Discover.")),
+    (b"GGUF", ("{name} is a GGUF model, which rdchat does not read.", "Look for its MLX version in Models > Find.")),
     (b"bplist", ("{name} is a binary property list.", "Convert it to XML first.")),
 )
 # ZIP archives of other formats, by a name in them, or by a folder.

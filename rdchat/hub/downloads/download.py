@@ -183,7 +183,7 @@ def with_drafter(model: Download, drafter: Download) -> Download:
     """
     current = drafter if model.state is DownloadState.FINISHED else model
     if current is drafter and drafter.state is DownloadState.FAILED:
-        hint = "The model works without it. Get it later on the Drafters page."
+        hint = "The model works without it. Get it later in the details of the model."
         return replace(model, problem=f"Its drafter could not be downloaded. {drafter.problem}", hint=hint)
     files = model.files
     # The total is unknown before the model's files are listed.

@@ -93,6 +93,7 @@ class MachineMemory:
         room: Room for another model than the loaded one, which is freed first.
         held_bytes: Memory of the engine: models, KV caches, and buffers that MLX keeps.
         max_bytes: Room for a model when no other program needs memory; 0 if only `room` is known.
+        bytes_per_second: Measured speed at which weights are read; 0 where it is not known.
     """
 
     on_gpu: bool
@@ -100,6 +101,7 @@ class MachineMemory:
     room: MemoryRoom
     held_bytes: int
     max_bytes: int = 0
+    bytes_per_second: float = 0.0
 
     @property
     def total_room(self) -> MemoryRoom:

@@ -51,7 +51,7 @@ _READ_TOO = ("generation_config.json", "hf_quant_config.json")
 _FLOAT_TYPES = {"BF16": Dtype.BFLOAT16, "F16": Dtype.FLOAT16, "F32": Dtype.FLOAT32}
 # Names of the tensors beside `scales` in a quantised layer, in MLX's, AWQ's and GPTQ's layouts.
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}
-_MLX_HINT = "Look for its MLX version in Discover, or with `rdchat models search {}`."
+_MLX_HINT = "Look for its MLX version in Models > Find, or with `rdchat models search {}`."
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 # Prefix of a repository's folder in the hub's cache.
 _CACHED = "models--"

@@ -1,24 +1,23 @@
 """Which suggested models fit this machine, and the larger model to offer instead of the default one.
 
-The default model is small, so that it runs everywhere. A banner offers a larger one until the person has loaded another
-model or declined.
+The default model is small, so that it runs everywhere. A card offers a larger one until the person has used one on this
+computer, or declined.
 """
 
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, Qt, Signal
 
 from rdchat.hub import Suggestion, suggestions
-from rdchat.inference.api import Fit, ModelCard
+from rdchat.inference.api import Fit, ModelCard, ModelInfo
 from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.fit import Machine, sizes_suggested
 from rdchat.services.models.service_base import DeviceMemory, ModelSources
 
 if TYPE_CHECKING:
-    from rdchat.hub.downloads.download import Download
     from rdchat.services.models.window_services import Models
 
 # A machine that reports at least this share of a size counts as one of that size: a Mac of 16 GB may report a bit less.
@@ -28,6 +27,11 @@ _LOADABLE = {Fit.FITS, Fit.TIGHT}
 _NO_CHAT = re.compile(r"(?<![a-z0-9])(base|pt|embed(ding)?s?|rerank(er)?|guard)(?![a-z0-9])", re.IGNORECASE)
 # Copies of one model may differ in the number of weights, but not by so many.
 _SAME_SIZE = 10**8
+_DEFAULT_PARAMETERS = 134_515_008
+# Share of the measured speed of reading that writing reaches, as seen on a CPU and as published for Macs.
+_REACHED = 0.8
+# English words in a token.
+_WORDS = 0.75
 
 
 def suggested_fit(suggestion: Suggestion, machine: Machine) -> Fit | None:
@@ -75,17 +79,37 @@ def smallest_that_sees(machine: Machine | None) -> tuple[Suggestion, bool]:
     return min(fitting or seeing, key=lambda each: each.weight_bytes), bool(fitting)
 
 
+def check_text(suggestion: Suggestion) -> str:
+    """Return the licences of a suggested model and its drafter, and that nobody tried the pair."""
+    own = suggestion.licence
+    licence = suggestion.drafter.licence or "unknown"
+    sees = " It is made to see images." if suggestion.sees else ""
+    return f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}.{sees} Not tried with rdchat."
+
+
+def words_a_second(suggestion: Suggestion, machine: Machine) -> float:
+    """Return about how many words a second a suggested model writes on a machine without drafting; 0 if unknown.
+
+    For each token, a machine reads the weights that work for it once, in the precision in which they are held.
+    """
+    read = machine.need(sizes_suggested(suggestion)).weights_bytes * suggestion.active_share
+    return _REACHED * machine.memory.bytes_per_second / read * _WORDS
+
+
 class LargerModel(QObject):
     """Chooses the larger model to offer, if any: one on this machine, else one to download. It does not ask the hub.
 
+    The choice is made as soon as a load begins, by an estimate of the memory, which the device confirms later.
+
     Args:
-        controller: Has the model that answers, and the settings: models loaded before, and whether the person declined.
+        controller: Has the model that answers, and the settings: whether the person declined, or has used a larger one.
         sources: Find the models on this machine.
         memory: This machine's memory.
         parent: The Qt parent.
 
     Attributes:
         offered: The model to offer; None for none.
+        words: About how many words a second it would write; 0 where that is unknown.
     """
 
     changed = Signal()
@@ -98,19 +122,21 @@ class LargerModel(QObject):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._slot = controller.model_slot
+        slot = controller.model_slot
+        self._slot = slot
         self._settings = controller.settings
         self._memory = memory
         self.offered: ModelCard | Suggestion | None = None
-        # The name of the offered model from the end of its download until it is loaded.
-        self._downloaded = ""
+        self.words = 0.0
         self._search = FolderSearch(lambda chosen: tuple(sources.models(chosen)), self)
-        self._search.changed.connect(self._decide)
-        self._slot.loaded.connect(self._look)
-        self._slot.failed.connect(self._look)
-        self._slot.load_started.connect(self._decide)
-        self._slot.engine.request_ended.connect(self._load_downloaded)
-        memory.changed.connect(self._decide)
+        slot.load_started.connect(self._look)
+        # The engine has imported MLX by then.
+        slot.load_progressed.connect(memory.ask_again, Qt.ConnectionType.SingleShotConnection)
+        slot.loaded.connect(self._note_larger)
+        for happened in (slot.loaded, slot.failed):
+            happened.connect(self._look)
+        for changed in (self._search.changed, memory.changed):
+            changed.connect(self._decide)
 
     def decline(self) -> None:
         """Offer none any more, also after the next start."""
@@ -123,50 +149,53 @@ class LargerModel(QObject):
             self._slot.load_model(self.offered.model)
 
     def follow(self, models: "Models") -> None:
-        """Load the offered model as soon as it is downloaded, unless the person chose another one meanwhile."""
-        models.downloads.finished.connect(self._on_downloaded)
+        """Look for the offered model again when it is downloaded."""
+        models.downloads.finished.connect(self._look)
 
     def end_search(self) -> None:
         """End the search."""
         self._search.finish_work()
 
+    @property
+    def machine(self) -> Machine | None:
+        """This machine's memory and precision; None before they are known."""
+        memory = self._memory.now
+        return None if memory is None else Machine(memory, self._slot.dtype)
+
+    def _note_larger(self, info: ModelInfo) -> None:
+        if not info.server and _is_larger(info):
+            self.decline()
+
     def _look(self) -> None:
-        """Find out about models and memory, which is unknown until the default model is loaded, as that imports MLX."""
+        """Find out about models and memory."""
         if self._may_offer:
             self._search.search_folders(self._settings.values.models_folder)
-            if self._memory.now is None:
-                self._memory.ask_again()
+            self._memory.ask_again()
         self._decide()
 
     @property
     def _may_offer(self) -> bool:
-        settings = self._settings.values
+        """Whether a small model of this machine answers, and the person wants to hear of larger ones."""
         slot = self._slot
-        only_default = slot.chosen is None and not slot.loading and not settings.recent_models
-        return only_default and not settings.larger_model_declined
+        info = slot.info
+        is_small = slot.chosen is None or (info is not None and not info.server and not _is_larger(info))
+        return is_small and not self._settings.values.larger_model_declined
 
     def _decide(self) -> None:
         """Choose the model to offer: the best one here, else a suggested one; none while something is not known."""
-        memory = self._memory.now
+        machine = self.machine
         offered: ModelCard | Suggestion | None = None
-        if memory is not None and self._may_offer and self._search.looked:
-            machine = Machine(memory, self._slot.dtype)
-            offered = best_here(self._search.results, machine, self._slot.info.parameters if self._slot.info else 0)
+        words = 0.0
+        if machine is not None and self._may_offer and self._search.looked:
+            offered = best_here(self._search.results, machine, _DEFAULT_PARAMETERS)
             offered = offered or next(iter(for_machine(machine)), None)
-        if offered != self.offered:
+        if machine is not None and isinstance(offered, Suggestion):
+            words = words_a_second(offered, machine)
+        if (offered, words) != (self.offered, self.words):
             self.offered = offered
+            self.words = words
             self.changed.emit()
 
-    def _on_downloaded(self, download: "Download") -> None:
-        if isinstance(self.offered, Suggestion) and download.repository == self.offered.repository:
-            self._downloaded = download.model_name
-            self._load_downloaded()
 
-    def _load_downloaded(self) -> None:
-        """Load the downloaded model, but not during a reply: loading would end it; its end calls this again.
-
-        Once the person has chosen another model, nothing is offered any more, and the download is only kept.
-        """
-        if self._downloaded and self.offered is not None and not self._slot.engine.writing:
-            self._slot.load_model(self._downloaded)
-            self._downloaded = ""
+def _is_larger(model: ModelInfo) -> bool:
+    return model.parameters // _SAME_SIZE > _DEFAULT_PARAMETERS // _SAME_SIZE

@@ -36,8 +36,7 @@ _ROW = re.compile(r"\| (W\d+ L\d+(?: \+ lookup)?) \| \d+ \| (\d+\.\d+) \|")
 class Library(ModelService):
     """The models on this machine, the drafters that fit them, and how the loaded one drafts.
 
-    The models window shows two models: the one whose details are open (`match`, `advice`), and the one whose drafters
-    the Drafters page lists (`chosen`). The latter is the loaded model unless the person chose another one.
+    The models window shows the details of the chosen one: the loaded one, unless the person chose another.
 
     Args:
         sources: Read models.
@@ -70,14 +69,12 @@ class Library(ModelService):
         # calls by rows, in plain steps.
         self._heads = FolderSearch(self._fitting_heads, self)
         self._heads.changed.connect(self._on_heads)
-        # The drafters that fit the chosen model, if that is not the loaded one.
-        self._drafters_of_other = FolderSearch(sources.drafters, self)
         # The chosen model, if that is not the loaded one.
         self._other: ModelCard | None = None
         slot.loaded.connect(self._on_loaded)
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self._on_model)
-        for changed in (drafting.changed, self.changed, self._drafters_of_other.changed):
+        for changed in (drafting.changed, self.changed, self._heads.changed):
             changed.connect(self.drafters_changed)
 
     # The models on this machine
@@ -105,7 +102,7 @@ class Library(ModelService):
         """Search again for models and drafters."""
         self.search_again()
         self._drafting.look_for_drafters()
-        self._look_for_chosen()
+        self._look_again()
 
     def hide_model(self, model: ModelCard) -> None:
         """Take a model off the list at once, before it is looked for again."""
@@ -187,21 +184,16 @@ class Library(ModelService):
         """The precision that the loaded model was asked for in."""
         return self._slot.dtype.value
 
-    @property
-    def others(self) -> tuple[ModelCard, ...]:
-        """Installed models that are not the loaded one."""
-        return tuple(each for each in self.models if each.can_be_loaded and not self._is_loaded_by_name(each))
-
     def choose_model(self, model: ModelCard | None) -> None:
         """Show the drafters of another model; None shows the loaded one's."""
         self._other = None if model is None or self._is_loaded_by_name(model) else model
-        self._look_for_chosen()
+        self._look_again()
         self.drafters_changed.emit()
 
-    def load_chosen(self) -> None:
-        """Load the chosen model."""
+    def _look_again(self) -> None:
+        """Search for the drafters of a chosen model that is not loaded."""
         if self._other is not None:
-            self._slot.load_model(self._other.model or None)
+            self._heads.search_folders(self._other)
 
     def _is_loaded_by_name(self, model: ModelCard) -> bool:
         """Return whether a model is the one that answers, by its name or by its folder.
@@ -213,17 +205,12 @@ class Library(ModelService):
             model.model in {self._slot.chosen, info.name, str(info.path)} or self.is_loaded(model)
         )
 
-    def _look_for_chosen(self) -> None:
-        """Search for the drafters of a chosen model that is not loaded."""
-        if self._other is not None:
-            self._drafters_of_other.search_folders(self._other.path)
-
     def _on_model(self) -> None:
         """Follow the slot: a chosen model that is loaded now is no longer another one than the loaded one."""
         if self._other is not None and self._is_loaded_by_name(self._other):
             self._other = None
         # Its drafters are unknown until the engine has started.
-        self._look_for_chosen()
+        self._look_again()
         self.drafters_changed.emit()
 
     # Its drafters
@@ -233,7 +220,8 @@ class Library(ModelService):
         """The drafters that may draft for the chosen model."""
         if self._other is not None:
             folder = self._other.path
-            return tuple(each for each in self._drafters_of_other.results if each.fits_surely and each.path != folder)
+            heads = self._heads.results[1] if self._heads.results and self._heads.results[0].path == folder else ()
+            return tuple(each for each in heads if each.path != folder)
         return tuple(each for each in self._drafting.drafters if not each.problem)
 
     @property

@@ -65,7 +65,7 @@ class ModelSources:
 
     Attributes:
         models: Yields the models on this machine; takes a folder of the person's own, or "".
-        memory: Returns the machine's memory; None before the engine has started.
+        memory: Returns the machine's memory, an estimate before the engine has started; None if it is unknown.
         drafters: Returns the drafter heads that fit the model in a folder; None before the engine has started.
         calls: Returns the measured time of a model's calls by rows, in plain steps; None before the engine has
             started.

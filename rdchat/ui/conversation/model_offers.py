@@ -1,6 +1,7 @@
 """The page of a new chat, with its offer of a larger model, and the line about images that the model does not see."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QWidget
@@ -13,8 +14,8 @@ from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
-from rdchat.services.models.fit import Machine
-from rdchat.services.models.larger_model import LargerModel, smallest_that_sees
+from rdchat.services.models.fit import Machine, sizes_suggested
+from rdchat.services.models.larger_model import LargerModel, check_text, smallest_that_sees
 from rdchat.services.models.service_base import DeviceMemory
 from rdchat.ui.files.attaching import SharedRow
 from rdchat.ui.style import (
@@ -95,37 +96,57 @@ class ModelOffer(Card):
     ) -> None:
         super().__init__(theme)
         self._larger = larger
-        self._make_row = make_row
+        # A model keeps its row, and so the focus in it, when its speed becomes known.
+        self._make_row = cache(make_row)
         self.title = ThemedLabel(theme, "", bold=True, wraps=True)
         self.detail = ThemedLabel(theme, "", "muted", wraps=True)
+        self.check = small_text(theme)
         self.row = QWidget()
         self.use = push_button("Use It", act=larger.load_offered)
         self.use.setDefault(True)
-        other = TextButton("Other Models…", theme, show)
+        self.other = TextButton("Other Models…", theme, show)
         close = IconButton("close", "Close this offer", theme, act=larger.decline)
-        head = row((self.title, 1), other, close)
-        self._parts = column(
-            head, self.detail, row(self.use, None), within=self, margins=(MEDIUM, SMALL, SMALL, MEDIUM)
-        )
+        texts = column(row((self.title, 1), close), self.detail, self.check, spacing=TIGHT)
+        self._buttons = row(self.use, None, self.other)
+        column(texts, self._buttons, within=self, margins=(MEDIUM, SMALL, SMALL, MEDIUM))
         larger.changed.connect(self._show_offer)
         self._show_offer()
 
     def _show_offer(self) -> None:
         """Show the larger model: one to download has a row with its button, one that is here a button to use it."""
         offered = self._larger.offered
-        self.row.hide()
-        if isinstance(offered, Suggestion):
+        machine = self._larger.machine
+        if isinstance(offered, Suggestion) and machine is not None:
+            size = offered.weight_bytes + offered.drafter.weight_bytes
+            need = machine.need(sizes_suggested(offered), offered.drafter.weight_bytes).total_bytes
+            memory = f"It needs {size_text(need)} of {size_text(machine.memory.total_bytes)} of memory."
             free = free_bytes()
-            room = f" The disk has {size_text(free)} free." if free is not None else ""
-            self.title.setText(f"Get {offered.name}")
-            self.detail.setText(f"{offered.good_for} {_FITS}{room} The small model answers until it is here.")
-            self.row = self._make_row(offered)
-            self._parts.addWidget(self.row)
-        elif offered is not None:
-            self.title.setText(f"{offered.name.rpartition('/')[2]} is here already, from {offered.origin}")
-            self.detail.setText(f"{_FITS} It is larger than the model that answers now.")
+            room = f" The disk has only {size_text(free)} free." if free is not None and free < size else ""
+            self.title.setText(f"Get a better model: {size_text(size)}{speed_text(self._larger.words)}")
+            self.detail.setText(f"{offered.name}. {offered.good_for}")
+            self.check.show_text(f"{memory}{room} {check_text(offered)}")
+            row_of_it = self._make_row(offered)
+            if row_of_it is not self.row:
+                self.row.hide()
+                self.row = row_of_it
+                self._buttons.insertWidget(0, row_of_it, 1000)
+                self._buttons.setAlignment(self.other, Qt.AlignmentFlag.AlignTop)
+        elif isinstance(offered, ModelCard):
+            self.title.setText(f"Use a better model: {offered.name.rpartition('/')[2]}")
+            self.detail.setText(f"It is here already, from {offered.origin}. {_FITS}")
+            self.check.hide()
+        self.row.setVisible(isinstance(offered, Suggestion))
         self.use.setVisible(isinstance(offered, ModelCard))
         self.setVisible(offered is not None)
+
+
+def speed_text(words: float) -> str:
+    """Return about how fast a model writes here, such as ", about 5 words a second here"; empty where it is unknown."""
+    if not words:
+        return ""
+    if words < 1.5:
+        return ", about a word a second or less here"
+    return f", about {float(f'{words:.1g}'):.0f} words a second here"
 
 
 class WelcomeView(QWidget):
@@ -246,7 +267,7 @@ class SightLine(QWidget):
 
     @property
     def _suggested(self) -> tuple[Suggestion, bool]:
-        """The model to get, and whether it fits this machine; the Discover page warns of one that does not."""
+        """The model to get, and whether it fits this machine; the page Find warns of one that does not."""
         now = self._memory.now if self._memory else None
         return smallest_that_sees(Machine(now, self._slot.dtype) if now else None)
 

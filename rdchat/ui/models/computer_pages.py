@@ -1,15 +1,16 @@
-"""Two pages of the Models window about other computers, each a list of them and the models of the chosen one.
+"""What the Models window shows of another computer: its state, and its models.
 
-The Macs page has Macs that run a model together with this one; the Remote page has servers that run models by
-themselves. `ComputerPage` and `ComputerSheet` are what both have in common.
+`MacsPage` is for Macs that run a model together with this one, `RemotePage` for servers that run models by themselves.
+`ComputerPage` and `ComputerSheet` are what both have in common.
 """
 
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLineEdit, QPushButton, QStackedWidget, QWidget
+from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
 from shiboken6 import isValid
 
 from rdchat.errors import InvalidSettingError, RdchatError
@@ -21,15 +22,12 @@ from rdchat.services.models.macs import Macs
 from rdchat.services.models.window_services import Models
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.models.entries import Entry, joined
-from rdchat.ui.models.installed_page import InstalledResults
 from rdchat.ui.models.model_row import RowList
-from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, reading_area, two_columns
+from rdchat.ui.models.page_parts import PageLinks, reading_area
 from rdchat.ui.style import (
-    LARGE,
     LEAVES,
     MACHINE,
     MEDIUM,
-    SMALL,
     TIGHT,
     ElidedLabel,
     FormSheet,
@@ -60,83 +58,60 @@ _FINGERPRINT = "Go on only if rdchat serve prints the same fingerprint there:\n\
 
 
 class ComputerPage(QWidget):
-    """A list of computers at the left, and the chosen one with its buttons and models at the right.
+    """A computer with its buttons and models.
 
     Args:
         models: The window's services.
         links: Lead to other pages.
         theme: The appearance to follow.
-        texts: Four texts: the list's name; a title and a note while there is no computer; the button that adds one.
-        buttons: What can be done with the chosen one; Delete presses the last.
+        buttons: What can be done with the computer.
 
     Attributes:
-        rows: The models of the chosen computer.
-        result: What came of using one.
+        kind: The first word of their keys in the list.
+        title: Their heading there.
+        remove: Forgets the computer.
+        rows: Its models.
+        changed: Emitted if `entries` has other computers, or other facts of them.
     """
 
-    def __init__(
-        self, models: Models, links: PageLinks, theme: Theme, texts: tuple[str, str, str, str], *buttons: QPushButton
-    ) -> None:
+    changed = Signal()
+    kind: str
+    title: str
+    remove: QPushButton
+
+    def __init__(self, models: Models, links: PageLinks, theme: Theme, *buttons: QPushButton) -> None:
         super().__init__()
         self._theme = theme
-        self._texts = texts
-        self.list = ModelList(theme, texts[0])
-        self.notice = NoticeView(links, theme, None, self.open_sheet)
-        self.add = push_button(texts[-1], "", self.open_sheet)
+        self._entry: Entry | None = None
         self.name = ElidedLabel(theme, "", points_more=5, bold=True, middle=True)
         self.source = ElidedLabel(theme, "", "muted", middle=True)
         self.state = ThemedLabel(theme, "", "muted", wraps=True, selectable=True)
         self.heading = ThemedLabel(theme, "Models", "muted", -1, bold=True)
         self.rows = RowList(models, links, theme)
-        self.list.chosen.connect(self._show_chosen)
-        self.list.delete_requested.connect(buttons[-1].click)
-        self._right = QStackedWidget()
         head = column(self.name, self.source, MEDIUM, row(*buttons, None), self.state, spacing=TIGHT)
-        self._right.addWidget(self.notice)
-        self._right.addWidget(reading_area(theme, head, column(self.heading, self.rows, spacing=TIGHT)))
-        left = (SMALL, (self.list, 1), row(self.add, None, margins=MEDIUM))
-        self.result = InstalledResults(models, theme)
-        result = column(self.result, margins=(LARGE, SMALL, LARGE, SMALL))
-        column(two_columns(theme, left, [(self._right, 1), result]), within=self)
+        column(reading_area(theme, head, column(self.heading, self.rows, spacing=TIGHT)), within=self)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The computers, as entries of the list."""
+        raise NotImplementedError
 
     @property
     def chosen(self) -> Any:
         """The chosen computer, a `Host` or a `ServerState`; the buttons are visible only while there is one."""
-        assert self.list.current is not None
-        return self.list.current.item
+        assert self._entry is not None
+        return self._entry.item
 
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.look_again()
-        if not event.spontaneous():
-            self.result.show_text("")
-            (self.list if self.list.entries else self.notice.action).setFocus()
+    def show_computer(self, computer: Entry) -> None:
+        """Show one of the computers."""
+        self._entry = computer
+        self.name.setText(computer.title)
+        models = self.models_of(computer)
+        self.rows.show_models(models)
+        self.heading.setVisible(bool(models))
 
-    def look_again(self) -> None:
-        """Look for what may have changed; called each time the page is shown."""
-        raise NotImplementedError
-
-    def show_computers(self, entries: Sequence[Entry]) -> None:
-        """Show these computers; choose one that was just added to others, or the first if none is chosen."""
-        before = {entry.key for entry in self.list.entries}
-        self.list.show_entries(entries)
-        added = [computer for computer in entries if before and computer.key not in before]
-        if entries and (added or self.list.current is None):
-            self.list.select((added or entries)[0].key)
-        self.add.setVisible(bool(entries))
-        self.notice.show_text(*self._texts[1:])
-        self._right.setCurrentIndex(1 if entries else 0)
-        self._show_chosen()
-
-    def _show_chosen(self) -> None:
-        if (computer := self.list.current) is not None:
-            self.name.setText(computer.title)
-            models = self.show_computer(computer)
-            self.rows.show_models(models)
-            self.heading.setVisible(bool(models))
-
-    def show_computer(self, computer: Entry) -> Sequence[Model]:
-        """Show the chosen computer; return its models."""
+    def models_of(self, computer: Entry) -> Sequence[Model]:
+        """Show the state of a computer; return its models."""
         raise NotImplementedError
 
     def open_sheet(self) -> None:
@@ -180,13 +155,16 @@ class MacSheet(ComputerSheet):
 
 
 class MacsPage(ComputerPage):
-    """Checks and removes Macs, and loads a model on all that are ready.
+    """Checks and removes a Mac, and loads a model on all that are ready.
 
     Args:
         models: The window's services.
         links: Lead to other pages.
         theme: The appearance to follow.
     """
+
+    kind = "mac"
+    title = "Macs"
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         self._models = models
@@ -195,26 +173,22 @@ class MacsPage(ComputerPage):
             "Check", "Try ssh, versions, memory and the link", lambda: self._macs.check_mac(self.chosen)
         )
         self.remove = push_button("Remove", "Forget this Mac", lambda: self._macs.remove_mac(self.chosen))
-        texts = "Macs", "No other Macs yet.", _MACS_NOTE, "Add a Mac…"
-        super().__init__(models, links, theme, texts, self.check, self.remove)
+        super().__init__(models, links, theme, self.check, self.remove)
         self.heading.setText("Models on all Macs that are ready")
-        for changed in (self._macs.changed, models.library.changed, models.memory.changed):
-            changed.connect(self._refresh)
-        self._refresh()
+        for changed in (self._macs.changed, models.memory.changed):
+            changed.connect(self.changed)
 
-    def look_again(self) -> None:
-        self._models.library.search_again()
+    @property
+    def entries(self) -> list[Entry]:
+        return [self._entry_of(host) for host in self._macs.hosts]
 
-    def _refresh(self) -> None:
-        self.show_computers([self._entry(host) for host in self._macs.hosts])
-
-    def _entry(self, host: Host) -> Entry:
+    def _entry_of(self, host: Host) -> Entry:
         # The mark says that it is ready.
         text = visible_text(self._macs.status_text(host)).removeprefix("ready, ")
         marks = (("Ready", "success"),) if host in self._macs.ready else ()
-        return Entry(host.ssh, host.ssh, text, marks=marks, tip=text, item=host)
+        return Entry(f"mac {host.ssh}", host.ssh, text, marks=marks, tip=text, item=host)
 
-    def show_computer(self, computer: Entry) -> list[Model]:
+    def models_of(self, computer: Entry) -> list[Model]:
         self.source.setText(", ".join(computer.item.ips))
         self.state.show_text(computer.facts)
         cards = [card for card in self._models.library.models if card.can_be_loaded] if self._macs.ready else []
@@ -287,7 +261,7 @@ class ServerSheet(ComputerSheet):
 
 
 class RemotePage(ComputerPage):
-    """Lists the servers, and uses models of the chosen one.
+    """A server, and the use of its models.
 
     Args:
         models: The window's services.
@@ -295,26 +269,30 @@ class RemotePage(ComputerPage):
         theme: The appearance to follow.
     """
 
+    kind = "server"
+    title = "Other computers"
+
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         servers = models.remote
         self._servers = servers
         self.again = push_button("Look Again", "Ask the computers for their models", servers.ask_servers)
         self.remove = push_button("Remove…", "Forget the computer and its key", self._ask_to_remove)
-        texts = "Other computers", "No other computers yet.", _SERVERS_NOTE, "Add a Computer…"
-        super().__init__(models, links, theme, texts, self.again, self.remove)
-        servers.changed.connect(self._refresh)
-        self._refresh()
+        super().__init__(models, links, theme, self.again, self.remove)
+        servers.changed.connect(self.changed)
 
-    def look_again(self) -> None:
+    @property
+    def entries(self) -> list[Entry]:
+        return [_entry(state) for state in self._servers.states]
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
         self._servers.ask_servers()
 
-    def _refresh(self) -> None:
-        self.show_computers([_entry(state) for state in self._servers.states])
-
-    def show_computer(self, computer: Entry) -> list[Model]:
+    def models_of(self, computer: Entry) -> list[Model]:
+        name = computer.title
         self.source.setText(computer.facts)
-        cards = [card for card in self._servers.cards if card.origin == computer.key]
-        facts = f"On {computer.key} {LEAVES}"
+        cards = [card for card in self._servers.cards if card.origin == name]
+        facts = f"On {name} {LEAVES}"
         more = f" The menu above the chat has {counted(len(cards), 'model')} of it." if len(cards) > _MAX_ROWS else ""
         self.state.show_text(computer.tip + more, "danger" if computer.item.problem else "muted")
         visible = cards[:_MAX_ROWS]
@@ -335,4 +313,4 @@ def _entry(state: ServerState) -> Entry:
     count = counted(len(state.models), "model") if state.models else ""
     mark = ("Not available", "warning") if state.problem else (count, "muted")
     tip = visible_text(state.problem) or (_GOES_THERE if count else "Not asked yet.")
-    return Entry(server.name, server.name, server.address, marks=(mark,), tip=tip, item=state)
+    return Entry(f"server {server.name}", server.name, server.address, marks=(mark,), tip=tip, item=state)

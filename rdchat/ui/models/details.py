@@ -1,7 +1,7 @@
-"""The details of one model, at the right of the Installed page (of this machine) and the Discover page (of the hub).
+"""The details of one model, at the right of both pages: of one on this machine, or of the hub.
 
-From the top: its name, its row of buttons, why it is suggested, the memory it needs, its facts, its drafters, and for a
-model of the hub its files and its card.
+From the top: its name, its row of buttons, why it is suggested, the memory it needs, its drafters, its facts (folded),
+and for a model of the hub its files and its card.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from rdchat.inference.api import NO_VISION, ModelCard, ModelSizes
 from rdchat.services.models.draft_advice import DraftAdvice
 from rdchat.services.models.fit import Model, pair_bytes, sizes_of_files, sizes_read, sizes_suggested
 from rdchat.services.models.hub_search import ModelDetails
+from rdchat.services.models.larger_model import check_text
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
 from rdchat.ui.models.memory_section import MemorySection, ModelMemory
@@ -27,6 +28,7 @@ from rdchat.ui.style import (
     TIGHT,
     ElidedLabel,
     Ground,
+    SectionHead,
     Separator,
     TextButton,
     Theme,
@@ -74,7 +76,7 @@ class SuggestionBox(Ground):
             return
         self.good_for.setText(suggestion.good_for)
         self.why.setText(suggestion.why)
-        self.check.setText(entries.check_text(suggestion))
+        self.check.setText(check_text(suggestion))
 
     def show_progress(self, is_here: bool) -> None:
         """Show the drafter; if the model is here without it, also a button and how far its download is."""
@@ -91,9 +93,9 @@ class SuggestionBox(Ground):
 
 
 class FactsForm(QWidget):
-    """Names and values below a heading."""
+    """Names and values."""
 
-    def __init__(self, theme: Theme, heading: str) -> None:
+    def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
         self._rows: Sequence[entries.Fact] = ()
@@ -103,7 +105,7 @@ class FactsForm(QWidget):
         self._table.setHorizontalSpacing(MEDIUM)
         self._table.setVerticalSpacing(TIGHT)
         self._table.setColumnStretch(1, 1)
-        column(ThemedLabel(theme, heading, "muted", -1, bold=True), self._table, within=self, spacing=TIGHT)
+        column(self._table, within=self)
 
     def show_rows(self, rows: Sequence[entries.Fact]) -> None:
         """Show a row for each fact."""
@@ -131,9 +133,10 @@ class DetailsPane(QStackedWidget):
         models: The window's services.
         links: Lead to other pages.
         theme: The appearance to follow.
+        drafters: Shows the drafters of a model on this machine; None where it shows none such.
     """
 
-    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
+    def __init__(self, models: Models, links: PageLinks, theme: Theme, drafters: QWidget | None = None) -> None:
         super().__init__()
         self._models = models
         self._model: ModelDetails | ModelCard | None = None
@@ -154,8 +157,8 @@ class DetailsPane(QStackedWidget):
         self.row = ModelRow(models, links, theme, in_details=True)
         self.suggestion = SuggestionBox(models, links, theme)
         self.memory = MemorySection(theme)
-        self.facts = FactsForm(theme, "Model")
-        self.drafts = FactsForm(theme, "Drafting")
+        self.facts = FactsForm(theme)
+        self.fold = SectionHead("Details")
         self.advice = ThemedLabel(theme, "", wraps=True)
         self.follow = push_button("")
         self.files = FileList(theme)
@@ -164,68 +167,52 @@ class DetailsPane(QStackedWidget):
         self.cut = ThemedLabel(theme, "The rest of the card is on the web page.", "muted")
         self._card_parts = QWidget()
         self._draft_parts = QWidget()
-        self.area = self._build_scroll(theme)
+        self.area = self._build_scroll(theme, drafters)
         self.addWidget(self.notice)
         self.addWidget(self.area)
 
-    def _build_scroll(self, theme: Theme) -> QScrollArea:
+    def _build_scroll(self, theme: Theme, drafters: QWidget | None) -> QScrollArea:
         """Lay out the parts of a model in one column that scrolls."""
         access = row((self.problem, 1), self.token, self.again, self.vision, spacing=-1)
         head = column(self.name, row((self.source, 1), self.page), access, spacing=TIGHT)
         files = row(self.files.fold, None)
         offer = column(self.row, self.suggestion)
         advice = row((self.advice, 1), self.follow, spacing=MEDIUM)
-        column(self.drafts, advice, within=self._draft_parts, spacing=MEDIUM + TIGHT)
+        heading = ThemedLabel(theme, "Drafters", "muted", -1, bold=True)
+        below = (drafters,) if drafters is not None else ()
+        column(heading, advice, *below, within=self._draft_parts, spacing=TIGHT)
+        self.fold.toggled.connect(self.facts.setVisible)
+        self.fold.setChecked(False)
+        details = column(self.fold, self.facts, spacing=TIGHT)
         card = (Separator(theme), MEDIUM, self.card_text, self.card, self.cut)
         column(files, self.files, *card, within=self._card_parts, spacing=TIGHT)
-        scroll = reading_area(theme, head, offer, self.memory, self.facts, self._draft_parts, self._card_parts)
+        scroll = reading_area(theme, head, offer, self.memory, self._draft_parts, details, self._card_parts)
         # The keyboard scrolls the card.
         scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         scroll.setAccessibleName("About the model")
         return scroll
 
-    def show_installed(self, model: ModelCard) -> None:
-        """Show a model on this machine. The caller fills `memory`, and later the drafters and the advice."""
+    def show_installed(self, model: ModelCard, draft_models: Sequence[ModelCard]) -> None:
+        """Show a model on this machine, for which some models can draft; the caller fills `memory`, then the advice."""
         self._model = model
         # The line below the name: why it cannot be loaded or does not see; of a sound drafter, what it is. Where it
         # does not see as a part is missing (`NO_VISION`), a button gets that.
         text = "Finish the download to load this model." if model.is_unfinished else model.problem or model.blind
         if model.is_drafter and not model.problem:
-            text = _VISION if model.sees else "This is a drafter. Choose it on the Drafters page."
+            text = _VISION if model.sees else "This is a drafter. Choose it in the details of its model."
         if model.problem and model.repository:
             text += " Verify finds the damaged files and can download them again."
         self.problem.show_text(text, "danger" if model.problem else "muted")
         self.vision.setVisible(text == NO_VISION)
-        self._show_model(model.name, f"{model.origin}{entries.DOT}{model.path}", "", entries.facts_of(model))
+        self._show_model(
+            model.name, f"{model.origin}{entries.DOT}{model.path}", "", entries.facts_of(model, draft_models)
+        )
         for part in (self.suggestion, self._card_parts, self.token, self.again):
             part.hide()
         self.row.show()
         self.show_progress()
         self._draft_parts.setVisible(model.can_be_loaded)
-        self.show_drafters(model, None, ())
         self.show_advice(DraftAdvice(""))
-
-    def show_drafters(
-        self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
-    ) -> None:
-        """Show the drafters for a model on this machine.
-
-        Args:
-            model: The model.
-            heads: The drafter heads that fit it or may fit; None while they are searched.
-            draft_models: The smaller models that can draft for it.
-        """
-        support, reason = entries.support_text(model)
-        rows = [("Support", f"{support}\n{reason}" if model.tried and reason else support, reason)]
-        if heads is None:
-            rows.append(("Drafters", "Searching…", ""))
-        else:
-            matches = dict.fromkeys(head.match.text for head in heads if head.match and head.match.text)
-            named = "\n".join(_head_text(head, model) for head in heads) or "None on this machine"
-            models = "\n".join(entries.short_name(other.name) for other in draft_models) or "None on this machine"
-            rows.append(("Drafters", named, "\n".join(matches)))
-            rows.append(("Draft models", models, "Smaller models with the same tokenizer"))
-        self.drafts.show_rows(rows)
 
     def show_advice(self, advice: DraftAdvice) -> None:
         """Show what would make the model faster, with a button for the advice's action if it has one."""
@@ -250,7 +237,9 @@ class DetailsPane(QStackedWidget):
         self.vision.hide()
         self.token.setVisible(gated)
         facts = entries.hub_facts(hub) if hub is not None else []
-        self._show_model(model.repository, self._models.details.host, model.page, facts)
+        host = self._models.details.host
+        source = entries.joined(host, hub.licence if hub is not None else "")
+        self._show_model(model.repository, source, model.page, facts)
         idle = machine.when_idle if (machine := self._models.machine) is not None else None
         sizes = _sizes(model, suggestion)
         has_answered = model.is_listed or bool(model.problem or model.trouble)
@@ -280,7 +269,7 @@ class DetailsPane(QStackedWidget):
 
     def _show_model(self, name: str, source: str, page: str, facts: Sequence[entries.Fact]) -> None:
         """Show what every model has; another model than before is shown from its top, without the old one's card."""
-        if (name, source) != (self.name.text(), self.source.text()):
+        if name != self.name.text():
             self.area.verticalScrollBar().setValue(0)
             self._card = None
             self.card.set_text("")
@@ -290,7 +279,7 @@ class DetailsPane(QStackedWidget):
         self._address = page
         self.page.setVisible(bool(page))
         self.facts.show_rows(facts)
-        self.facts.setVisible(bool(facts))
+        self.fold.setVisible(bool(facts))
         self.setCurrentWidget(self.area)
 
     def _show_download(self, model: ModelDetails) -> None:
@@ -346,8 +335,3 @@ def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | N
         return sizes_of_files(model.hub, model.files)
     estimated = sizes_read(model.hub) if model.hub is not None else None
     return estimated or (sizes_suggested(suggestion) if suggestion else None)
-
-
-def _head_text(head: ModelCard, model: ModelCard) -> str:
-    kind = f" ({head.kind.label})" if head.kind is not None else ""
-    return f"{entries.drafter_name(head, [model.name])}{kind}{'' if head.fits_surely else ', may fit'}"

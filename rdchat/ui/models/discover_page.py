@@ -1,4 +1,4 @@
-"""The Discover page: searches the hub, and shows the details of one model."""
+"""The page Find: searches the hub, and shows the details of one model."""
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
@@ -94,11 +94,11 @@ class SearchBar(QWidget):
         self.fitting.setChecked(False)
 
     def show_choices(self, choices: tuple[list[str], ...]) -> None:
-        """Enable the filters, and offer the quantisations, licences and families of the found models.
+        """Show the filters, and offer the quantisations, licences and families of the found models.
 
         A chosen one stays, also if no found model has it.
         """
-        self.filter_row.setEnabled(True)
+        self.filter_row.show()
         for box, names in zip((self.quantization, self.licence, self.family), choices, strict=True):
             chosen = box.currentData()
             listed_names = [*names, *([chosen] if chosen and chosen not in names else [])]
@@ -192,7 +192,7 @@ class DiscoverPage(QWidget):
         self._left.setCurrentWidget(self.list)
         if not state.query.text.strip():
             self.list.show_entries(newcomer_entries(machine, here))
-            self.bar.filter_row.setEnabled(False)
+            self.bar.filter_row.hide()
         else:
             self.bar.show_choices(choices_among(state.results))
             filters = self.bar.filters

@@ -1,7 +1,7 @@
 """The texts of the Models window about models, drafters and downloads, and the entries of its lists. Pure functions.
 
 In this order: models and drafters on this machine, downloads, models of the hub, and then `Entry`, one row of a list,
-with the functions that make the entries of the Installed and Discover pages. Colours are given by their names in
+with the functions that make the entries of both pages. Colours are given by their names in
 `Colors`.
 """
 
@@ -15,9 +15,9 @@ from rdchat.hub import WINDOW_HINTS, HubModel, Lack, Suggestion, suggestions
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.inference.api import DraftKind, Fit, ModelCard, ModelPart, ModelSizes
 from rdchat.services.models.fit import Machine, Model, pair_bytes, sizes_read, sizes_suggested
-from rdchat.services.models.larger_model import for_machine
+from rdchat.services.models.larger_model import for_machine, suggested_fit
 from rdchat.ui.models.memory_section import judge
-from rdchat.ui.style import MACHINE, NONE, SEES, dtype_text, listed, percent
+from rdchat.ui.style import MACHINE, NONE, SEES, listed, percent
 from rdchat.wording import byte_rate, counted, parameter_text, part_text, size_text, time_left
 
 if TYPE_CHECKING:
@@ -68,18 +68,17 @@ def drafter_name(drafter: ModelCard, models: Iterable[str]) -> str:
 
 
 def row_line(row: ModelCard) -> str:
-    """Return the second line of the Installed page's entry of a model: sizes, kind, and what is wrong."""
+    """Return the second line of a model's entry: sizes, kind, and what is wrong."""
     if row.is_unfinished:
         share = min(row.disk_bytes / row.download_bytes, 0.99)
         return joined("Unfinished", f"{percent(share)} of {size_text(row.download_bytes)}")
-    on_disk = size_text(row.disk_bytes)
-    kind = drafter_kind(row) if row.is_drafter else ""
+    on_disk = size(row.disk_bytes)
+    kind = "Vision of a model" if row.sees and row.is_drafter else ""
     if row.problem:
         return joined(on_disk, kind, "cannot be used" if row.is_drafter else "cannot be loaded")
-    weights = parameter_text(row.sizes.parameters) if row.sizes is not None else ""
     version = f"version {row.revision[:12]}" if row.repository and row.revision != "main" else ""
     sees = SEES if row.sees and not row.is_drafter else ""
-    return joined(on_disk, kind, weights, row.quantization, sees, version)
+    return joined(on_disk, kind, sees, version)
 
 
 def joined(*parts: str) -> str:
@@ -93,8 +92,8 @@ def drafter_kind(model: ModelCard) -> str:
     return "Vision of a model" if model.sees else drafter
 
 
-def facts_of(model: ModelCard) -> list[Fact]:
-    """Return the facts of a model on this machine."""
+def facts_of(model: ModelCard, draft_models: Iterable[ModelCard] = ()) -> list[Fact]:
+    """Return the facts of a model on this machine, for which some smaller models can draft."""
     sizes = model.sizes
     if model.is_unfinished:
         here = f"{size_text(model.disk_bytes)} of {size_text(model.download_bytes)}"
@@ -115,6 +114,13 @@ def facts_of(model: ModelCard) -> list[Fact]:
         facts.append(("Context", f"{sizes.context_length:,} tokens", "Limit for prompt and reply together"))
     if model.repository and model.revision != "main":
         facts.append(("Version", model.revision, "Branch or commit in the Hugging Face cache"))
+    if model.can_be_loaded:
+        support, reason = support_text(model)
+        smaller = "\n".join(short_name(other.name) for other in draft_models) or "None on this machine"
+        facts += [
+            ("Drafting", f"{support}\n{reason}" if model.tried and reason else support, reason),
+            ("Draft models", smaller, "Smaller models with the same tokenizer"),
+        ]
     return facts
 
 
@@ -143,13 +149,13 @@ def verdict_text(verdict: "Verdict") -> tuple[str, str]:
 def drafter_facts(model: Model) -> str:
     """Return the facts of a drafter in one line: its kind, whether it fits, its size and where it is from.
 
-    They come from its card if it is on this machine, else from the hub.
+    They come from its card if it is on this machine, without its kind, else from the hub.
     """
     card = model.card
     hub = model.hub
     if card is not None:
         match = "" if card.match is None else "built for this model" if card.match.sure else "may fit"
-        return joined(card.kind.label if card.kind else "", match, size(card.disk_bytes), card.origin)
+        return joined(match, size(card.disk_bytes), card.origin)
     if hub is not None:
         tokenizer = "same tokenizer" if hub.same_tokenizer else ""
         gated = "gated" if hub.gated else ""
@@ -281,14 +287,6 @@ def hub_facts(model: HubModel) -> list[Fact]:
     ]
 
 
-def check_text(suggestion: Suggestion) -> str:
-    """Return the licences of a suggested model and its drafter, and that nobody tried the pair."""
-    own = suggestion.licence
-    licence = suggestion.drafter.licence or "unknown"
-    sees = " It is made to see images." if suggestion.sees else ""
-    return f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}.{sees} Not tried with rdchat."
-
-
 def left_out_text(names: tuple[str, ...]) -> str:
     """Return which files of a repository are not downloaded; empty for none."""
     if not names:
@@ -308,7 +306,7 @@ class Entry:
         marks: Texts beside the name, at the right, each with the name of its colour.
         color: Colour of the name.
         tip: Its tooltip.
-        item: The model; on the Macs and Remote pages the computer.
+        item: The model or the computer.
     """
 
     key: str
@@ -336,7 +334,7 @@ class SortBy(StrEnum):
 
 
 def entries_of(rows: Iterable[ModelCard], searched: str, sort: SortBy, loaded: ModelCard | None) -> list[Entry]:
-    """Return entries of the Installed page: models, then drafters, that have all words of a search.
+    """Return the entries of this computer: models, then drafters, that have all words of a search.
 
     Args:
         rows: The models and drafters on this machine.
@@ -350,8 +348,12 @@ def entries_of(rows: Iterable[ModelCard], searched: str, sort: SortBy, loaded: M
         key=lambda row: (row.is_drafter, _order(row, sort), short_name(row.name).casefold(), row.name.casefold())
     )
     models = [row.name for row in matches if not row.is_drafter]
-    return [
-        Entry(
+    entries: list[Entry] = []
+    for row in matches:
+        heading = Entry("", "Drafters" if row.is_drafter else "Models")
+        if heading not in entries:
+            entries.append(heading)
+        entry = Entry(
             key_of(row),
             short_name(drafter_name(row, models) if row.is_drafter else row.name),
             row_line(row),
@@ -360,8 +362,17 @@ def entries_of(rows: Iterable[ModelCard], searched: str, sort: SortBy, loaded: M
             tip=row.name,
             item=row,
         )
-        for row in matches
-    ]
+        entries.append(entry)
+    return entries
+
+
+def downloads_entry(listed: Sequence[Download]) -> Entry:
+    """Return the entry of all downloads: how many there are, and how much of those that run is here."""
+    going = [each for each in listed if not each.state.has_ended]
+    failed = any(each.state is DownloadState.FAILED for each in listed)
+    mark = (percent(share(*going) or 0.0), "muted") if going else ("Stopped", "danger")
+    facts = totals_text(going) or counted(len(listed), "download")
+    return Entry("downloads", "Downloads", facts, marks=(mark,) if going or failed else ())
 
 
 def key_of(row: ModelCard) -> str:
@@ -384,7 +395,7 @@ def _order(row: ModelCard, sort: SortBy) -> float:
 
 
 def results_listed(models: Sequence[HubModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
-    """Return an entry of the Discover page for each model that a search found, in the same order.
+    """Return an entry of the page Find for each model that a search found, in the same order.
 
     Args:
         models: The models.
@@ -401,22 +412,29 @@ def results_listed(models: Sequence[HubModel], machine: Machine | None, here: fr
 
 
 def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entry]:
-    """Return the suggested models by the memory that they are for, which the Discover page lists before a search.
+    """Return the suggested models by the memory that they are for, which the page Find lists before a search.
 
-    The group that fits this machine best comes first; its heading says so, if all models of the group fit.
+    The group that fits this machine best comes first; its heading says so. Those that are too large are the last group.
     """
-    entries: list[Entry] = []
     fitting = for_machine(machine) if machine is not None else ()
     best = fitting[0].memory_gb if fitting else 0
-    for memory in sorted({each.memory_gb for each in suggestions()}, key=lambda memory: (memory != best, memory)):
-        group = [each for each in suggestions() if each.memory_gb == memory]
-        fits = f": fits {MACHINE}" if memory == best and len(fitting) == len(group) else ""
-        entries.append(Entry("", f"For {memory} GB of memory{fits}"))
-        for each in group:
-            both = size(each.weight_bytes + each.drafter.weight_bytes)
-            marks = (("For images", "muted"),) if each.sees else ()
-            entry = Entry(each.repository, each.name, f"{both} with its drafter", marks=marks)
-            entries.append(_with_fit(entry, sizes_suggested(each), machine, here, gated=False))
+
+    def rank(each: Suggestion) -> tuple[bool, bool, int]:
+        too_large = machine is not None and suggested_fit(each, machine) is Fit.TOO_LARGE
+        return too_large, each.memory_gb != best, each.memory_gb
+
+    entries: list[Entry] = []
+    for each in sorted(suggestions(), key=rank):
+        too_large, is_other, memory = rank(each)
+        heading = f"For {memory} GB of memory{'' if is_other else f': fits {MACHINE}'}"
+        if too_large:
+            heading = f"Too large for {MACHINE}"
+        if Entry("", heading) not in entries:
+            entries.append(Entry("", heading))
+        both = size(each.weight_bytes + each.drafter.weight_bytes)
+        marks = (("For images", "muted"),) if each.sees else ()
+        entry = Entry(each.repository, each.name, f"{both} with its drafter", marks=marks)
+        entries.append(_with_fit(entry, sizes_suggested(each), machine, here, gated=False))
     return entries
 
 
@@ -444,5 +462,5 @@ def _with_fit(
             # Twice the same need: no context is chosen here.
             tip += f"\n{judge(need, need, memory)[0]}"
         if fit is Fit.TOO_LARGE:
-            use = f"needs {size_text(need.total_bytes)} in {dtype_text(need.precision)}"
+            use = f"needs {size_text(need.total_bytes)}"
     return replace(entry, use=use, marks=tuple(marks), tip=tip)

@@ -176,7 +176,7 @@ class MemorySection(QWidget):
             held = f"It uses {size_text(memory.held_bytes)} now."
         text, detail, color = judge(need, gate, memory)
         self.verdict.show_text(text, color)
-        on_cpu = "" if memory.on_gpu else f"In {need.precision} on this CPU."
+        on_cpu = "" if memory.on_gpu else "On a CPU, weights take more memory than in the files."
         self.detail.show_text(" ".join(filter(None, (on_cpu, held, detail))))
         left = max(memory.total_bytes - need.total_bytes, 0)
         chat = f"Chat of {need.tokens:,} tokens"

@@ -1,6 +1,6 @@
 """`ModelRow`, a model or drafter in any state: its texts, its download, and the two buttons that its state offers.
 
-The Downloads, Drafters, Remote and Macs pages list such rows (`RowList`); the details of a model have one in place of
+Downloads, drafters and other computers list such rows (`RowList`); the details of a model have one in place of
 their buttons. A row shows a `Model` (in `services.models.fit`), which says where the model is and what is known of it;
 the page shows it again whenever that changes.
 """
@@ -111,7 +111,9 @@ class ModelRow(QWidget):
         below = row((self.state, 1), self.files.fold)
         if in_details:
             self.name.hide()
-            column(row(buttons, None, self.badge), self.bar, below, *texts_below, within=self, spacing=TIGHT)
+            # The bar takes the place of the button; without it, the buttons stand at the left.
+            head = row((self.bar, 1000), buttons, None, self.badge)
+            column(head, below, *texts_below, within=self, spacing=TIGHT)
         else:
             head = row((column(row((self.name, 1), self.badge), self.facts, spacing=2), 1), buttons, spacing=MEDIUM)
             margins = (margin, MEDIUM, margin, MEDIUM)
@@ -207,6 +209,7 @@ class ModelRow(QWidget):
             badge = "Installed"
         self.badge.show_text(badge)
         self.facts.show_text(entries.drafter_facts(model) if model.drafts else model.facts)
+        set_tip(self.facts, f"Kind: {model.card.kind.label}" if model.card is not None and model.card.kind else "")
         figures = figures_of(model.card.model) if model.card is not None and model.card.is_drafter else {}
         setup = next((setup for setup in _SETUPS if setup in figures), None)
         text = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""

@@ -1,29 +1,23 @@
-"""The Models window with its pages as tabs, the Downloads page, and the sheet of the Hugging Face token."""
+"""The Models window with its two pages, the list of downloads, and the sheet of the Hugging Face token."""
 
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QTabWidget, QWidget
+from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 
-from rdchat import host
 from rdchat.hub import TokenSource, find_endpoint, hub_token_file
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.inference.api import ModelCard
 from rdchat.services.models.downloads import HubAccount
-from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.fit import Model
 from rdchat.services.models.window_services import Models
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.models.computer_pages import MacsPage, RemotePage
 from rdchat.ui.models.discover_page import DiscoverPage
-from rdchat.ui.models.drafters_page import DraftersPage
-from rdchat.ui.models.entries import share, totals_text
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.model_row import RowList
-from rdchat.ui.models.page_parts import NoticeView, PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style import (
     LARGE,
     MEDIUM,
     SMALL,
-    TIGHT,
     Ground,
     Separator,
     Sheet,
@@ -33,21 +27,16 @@ from rdchat.ui.style import (
     column,
     nothing,
     open_page,
-    percent,
     push_button,
     row,
     scrolled,
     show_in_front,
     small_text,
-    tip_text,
 )
 from rdchat.wording import size_text
 
 # Downloads
-_EMPTY = "Your downloads appear here. They continue while you chat and after a restart."
 _QUITTING = "Downloads continue while you chat, even with this window closed. Quitting pauses them."
-# The tabs; on a Mac all, elsewhere without the last, whose page is then a tab of Remote.
-_TITLES = ("Installed", "Discover", "Downloads", "Drafters", "Remote", "Macs")
 
 # The token
 _NONE = "No token is set. Only gated and private models need one."
@@ -65,7 +54,7 @@ _GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
 
 
 class DownloadsPage(QWidget):
-    """Shows the downloads, their total, and the free space of their disk.
+    """Shows the downloads, and the free space of their disk.
 
     Args:
         models: The window's services.
@@ -77,23 +66,14 @@ class DownloadsPage(QWidget):
         super().__init__()
         downloads = models.downloads
         self._downloads = downloads
-        self.empty = NoticeView(links, theme, None, links.discover_requested.emit)
-        self.empty.show_text("No downloads", _EMPTY, "Find a Model")
         self.list = RowList(models, links, theme, LARGE)
         ground = Ground(theme, "surface")
         column(self.list, None, within=ground, spacing=0)
-        self.pages = QStackedWidget()
-        self.pages.addWidget(self.empty)
-        self.pages.addWidget(scrolled(ground))
-        self.totals = ThemedLabel(theme, "", tabular=True)
         self.disk = small_text(theme, tabular=True)
         tip = "Remove finished downloads from this list. The models stay."
         self.clear = push_button("Clear Finished", tip, downloads.clear_finished)
-        tip = "Your Hugging Face token, for gated and private models"
-        self.token = push_button("Hugging Face Token…", tip, links.token_requested.emit)
-        sums = column(self.totals, self.disk, spacing=TIGHT)
-        footer = row((sums, 1), self.clear, self.token, margins=(LARGE, MEDIUM, LARGE, MEDIUM))
-        column((self.pages, 1), Separator(theme), footer, within=self, spacing=0)
+        footer = row((self.disk, 1), self.clear, margins=(LARGE, MEDIUM, LARGE, MEDIUM))
+        column((scrolled(ground), 1), Separator(theme), footer, within=self, spacing=0)
         downloads.changed.connect(self._refresh)
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -101,20 +81,17 @@ class DownloadsPage(QWidget):
         self._refresh()
 
     def _refresh(self) -> None:
-        """Show the downloads, their sum, and how much room the disk has for them."""
+        """Show the downloads, and how much room the disk has for them."""
         if not self.isVisible():
             return
         downloads = self._downloads
         listed = downloads.all()
         self.list.show_models([Model.downloaded(download) for download in listed])
-        self.pages.setCurrentIndex(1 if listed else 0)
-        sums = totals_text(downloads.going())
         free, lacking = downloads.disk_room()
-        self.totals.show_text(sums)
         disk = f"{size_text(free)} free on the disk for models." if free is not None else ""
         if lacking:
             disk = f"{disk} The downloads need {size_text(lacking)} more."
-        elif sums:
+        elif downloads.going():
             disk = f"{disk} {_QUITTING}".strip()
         self.disk.show_text(disk, "danger" if lacking else "muted")
         self.clear.setVisible(any(download.state is DownloadState.FINISHED for download in listed))
@@ -175,7 +152,7 @@ class TokenSheet(Sheet):
 
 
 class ModelsWindow(SideWindow):
-    """The Models window; its pages are attributes.
+    """The Models window; its pages and their parts are attributes.
 
     Args:
         models: The services of the pages.
@@ -185,74 +162,41 @@ class ModelsWindow(SideWindow):
 
     def __init__(self, models: Models, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Models", (1000, 680), (720, 460), parent)
-        self._downloads = models.downloads
         links = PageLinks(self)
-        self.installed = InstalledPage(models, links, theme)
-        self.discover = DiscoverPage(models, links, theme)
         self.downloads = DownloadsPage(models, links, theme)
-        self.drafters = DraftersPage(models, links, theme)
         self.remote = RemotePage(models, links, theme)
         self.macs = MacsPage(models, links, theme)
+        self.installed = InstalledPage(models, links, theme, self.downloads, (self.remote, self.macs))
+        self.drafters = self.installed.drafters
+        self.discover = DiscoverPage(models, links, theme)
         models.parts.started.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
-        links.advice_followed.connect(self._follow_advice)
         links.token_requested.connect(lambda: TokenSheet(models.account, theme, self).open())
         self._drops = FileDrops(models.problem, models.slot.load_model, self, theme)
         self._drops.refused.connect(self._show_refused)
         self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")
         self._pages = QStackedWidget()
-        self._remote_tabs = QTabWidget(documentMode=True)
-        pages: list[QWidget] = [self.installed, self.discover, self.downloads, self.drafters, self.remote, self.macs]
-        if not host.MACOS:
-            # Only a Mac can run a model together with others; elsewhere Macs are one kind of remote computer.
-            pages[4:] = [self._remote_tabs]
-            self._remote_tabs.addTab(self.remote, "Computers")
-            self._remote_tabs.addTab(self.macs, "Macs")
-        for name, page in zip(_TITLES, pages, strict=False):
+        for name, page in (("On This Computer", self.installed), ("Find", self.discover)):
             self.tabs.addTab(name)
             self._pages.addWidget(page)
         self.tabs.currentChanged.connect(self._pages.setCurrentIndex)
         bar = row(None, self.tabs, None, spacing=-1, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
         column(bar, Separator(theme), (self._pages, 1), within=self, spacing=0)
-        models.downloads.changed.connect(self._show_totals)
-        self._show_totals()
 
     @property
-    def search(self) -> QLineEdit | None:  # type: ignore[override]  # of the page that is shown
-        searches: dict[QWidget | None, QLineEdit] = {
-            self.installed: self.installed.search,
-            self.discover: self.discover.bar.field,
-        }
-        return searches.get(self._pages.currentWidget())
+    def search(self) -> QLineEdit:  # type: ignore[override]  # of the page that is shown
+        return self.discover.bar.field if self.tabs.currentIndex() else self.installed.search
 
     def reject(self) -> None:
         """Stay open on Escape, with which people leave a field of a page."""
 
     def show_page(self, page: QWidget) -> None:
-        """Bring the window to the front with a page."""
-        if self._remote_tabs.indexOf(page) >= 0:
-            self._remote_tabs.setCurrentWidget(page)
-            page = self._remote_tabs
-        self.tabs.setCurrentIndex(self._pages.indexOf(page))
+        """Bring the window to the front with a page, or with a part of the first one."""
+        self.tabs.setCurrentIndex(1 if page is self.discover else 0)
+        self.installed.show_part(page)
         show_in_front(self)
 
-    def _follow_advice(self, model: ModelCard, action: DraftAction) -> None:
-        """Show a model's drafters, and search the hub for others or for its MTP layers, or show the training."""
-        page = self.drafters
-        page.choose_model(model)
-        page.show_drafters()
-        self.show_page(page)
-        follow = {DraftAction.SEARCH: page.search_once, DraftAction.LAYERS: page.get_mtp}
-        follow.get(action, page.show_training)()
-
-    def _show_totals(self) -> None:
-        """Show on the tab how much of all downloads is here."""
-        going = self._downloads.going()
-        index = self._pages.indexOf(self.downloads)
-        self.tabs.setTabText(index, f"Downloads  ·  {percent(share(*going) or 0.0)}" if going else "Downloads")
-        self.tabs.setTabToolTip(index, tip_text(totals_text(going)))
-
     def _show_refused(self, text: str) -> None:
-        self.tabs.setCurrentIndex(self._pages.indexOf(self.installed))
+        self.tabs.setCurrentIndex(0)
         self.installed.result.show_text(text, "danger")

@@ -1,4 +1,4 @@
-"""Parts that several pages of the Models window have: a list of entries, a notice, the result of the last action.
+"""Parts that several pages of the Models window have: a list of entries, two columns, a notice.
 
 `Entry` (in `entries`) is one row of a list: a model with a key, or a heading, whose key is empty.
 """
@@ -17,14 +17,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from rdchat.errors import RdchatError
 from rdchat.hub import HubError
-from rdchat.hub.verifying_and_deleting import TrashedFolder
-from rdchat.inference.api import ModelCard
-from rdchat.services.models.draft_advice import DraftAction
-from rdchat.services.models.file_actions import RemovalQuestion
-from rdchat.services.models.removal import Removal
-from rdchat.ui.models.entries import Entry, short_name
+from rdchat.ui.models.entries import Entry
 from rdchat.ui.style import (
     LARGE,
     MEDIUM,
@@ -33,12 +27,10 @@ from rdchat.ui.style import (
     TIGHT,
     Ground,
     Part,
-    TextButton,
     Theme,
     ThemedLabel,
     column,
     control_font,
-    nothing,
     open_page,
     paint_row_ground,
     plain_list,
@@ -175,6 +167,12 @@ class ModelList(QListWidget):
         self.executeDelayedItemsLayout()
         bar.setValue(position)
 
+    def renew(self, entry: Entry) -> None:
+        """Show newer figures of an entry that is listed."""
+        position = self.row_of(entry.key)
+        self.entries[position] = entry
+        self.item(position).setData(_ENTRY, entry)
+
     def select(self, key: str) -> None:
         """Select the entry with a key, or none if it is not listed, without emitting `chosen`."""
         with QSignalBlocker(self):
@@ -244,15 +242,10 @@ def reading_area(theme: Theme, *parts: Part) -> QScrollArea:
 
 
 class PageLinks(QObject):
-    """Requests of a page of the models window: to show another page, or the dialog for the hub's token.
-
-    Attributes:
-        advice_followed: Emitted with a model, and what to do about its drafters.
-    """
+    """Requests of a page of the models window: to show another page, or the dialog for the hub's token."""
 
     discover_requested = Signal()
     token_requested = Signal()
-    advice_followed = Signal(ModelCard, DraftAction)
 
 
 class NoticeView(QWidget):
@@ -300,55 +293,3 @@ class NoticeView(QWidget):
         self.page.setVisible(bool(trouble.page))
         self.token.setVisible(trouble.wants_token)
         self.retry.setVisible(True)
-
-
-class ResultLine(QWidget):
-    """One line at the end of a page: the result of the last action, perhaps with a link; hidden while it is empty.
-
-    By itself it reports what `removal` does: deletions, with a link that undoes them, what is put back, and failures.
-    With `drafters_only`, it leaves out what does not concern its page: deletions of models, the return of anything but
-    the last drafter that it reported as deleted, and failures while it is not visible.
-
-    Args:
-        removal: Deletes and restores models.
-        theme: The appearance to follow.
-        drafters_only: Whether it belongs to a page of drafters.
-    """
-
-    def __init__(self, removal: Removal, theme: Theme, *, drafters_only: bool = False) -> None:
-        super().__init__()
-        self._removal = removal
-        self._drafters_only = drafters_only
-        # The last deletion that was reported here; None if it cannot be undone, or there was none.
-        self._deleted: TrashedFolder | None = None
-        self.label = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
-        self.link = TextButton("", theme, lambda: self._act())  # noqa: PLW0108  another one with each text
-        row((self.label, 1), self.link, within=self)
-        self.show_text("")
-        removal.removed.connect(self._on_removed)
-        removal.restored.connect(self._on_restored)
-        removal.failed.connect(self._on_failed)
-
-    def show_text(self, text: str, color: str = "muted", link: str = "", act: Callable[[], object] = nothing) -> None:
-        """Show a text in a colour of `Colors`, and a link that calls `act`."""
-        self.label.show_text(text, color)
-        self.link.setText(link)
-        self.link.setVisible(bool(link))
-        self._act = act
-
-    def _on_removed(self, question: RemovalQuestion, deleted: TrashedFolder | None) -> None:
-        if question.model.is_drafter or not self._drafters_only:
-            self._deleted = deleted
-            text = f"Deleted {short_name(question.model.name)}."
-            if deleted is None:
-                self.show_text(text)
-            else:
-                self.show_text(text, link="Undo", act=lambda: self._removal.restore_model(deleted))
-
-    def _on_restored(self, trashed: TrashedFolder) -> None:
-        if trashed == self._deleted or not self._drafters_only:
-            self.show_text(f"{short_name(trashed.name)} is back.", "success")
-
-    def _on_failed(self, error: RdchatError) -> None:
-        if self.isVisible() or not self._drafters_only:
-            self.show_text(str(error), "danger")

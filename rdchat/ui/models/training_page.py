@@ -1,6 +1,6 @@
-"""The training page, behind a button of the Drafters page: the form, the progress or the result of the one training.
+"""The training page, behind a button below the drafters: the form, the progress or the result of the one training.
 
-First the page and its form, then its texts, figures and curves as pure functions. The Drafters page and the speed panel
+First the page and its form, then its texts, figures and curves as pure functions. The drafters and the speed panel
 use `state_title` and `short_text` too.
 
 In texts for the person, "tokens per step" are those that one call of the model brings, and "step 3 of 5" is the third

@@ -35,6 +35,7 @@ from rdchat.inference.api import (
     ModeOption,
     Statistics,
     draft_size,
+    remote_model,
 )
 from rdchat.services.engine.draft_control import DraftControl
 from rdchat.ui.speed.sections import Section
@@ -245,7 +246,9 @@ def add_models(
         add_action(menu, name, lambda: choose(model), chosen == model, model or "")
 
     add(none, None)
-    recent_models = dict.fromkeys(([] if chosen is None else [chosen]) + [*recent])
+    # A remote model is listed below its server alone.
+    served = {card.model for card in installed if remote_model(card.model) and not card.problem}
+    recent_models = [model for model in dict.fromkeys((chosen, *recent)) if model is not None and model not in served]
     if recent_models:
         menu.addSection("Recent")
     for model in recent_models:

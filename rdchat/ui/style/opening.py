@@ -2,16 +2,26 @@
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QUrl
-from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QCloseEvent, QDesktopServices, QKeyEvent
+from PySide6.QtGui import (
+    QAccessible,
+    QAccessibleAnnouncementEvent,
+    QCloseEvent,
+    QDesktopServices,
+    QKeyEvent,
+    QKeySequence,
+    QShortcut,
+)
 from PySide6.QtWidgets import (
     QCheckBox,
     QDialog,
     QFileDialog,
     QLineEdit,
     QMessageBox,
+    QTabBar,
     QWidget,
 )
 
@@ -23,6 +33,8 @@ from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.theme import TIGHT
 
 FileMode = QFileDialog.FileMode
+# Qt's name of the Control key, which turns pages on a Mac too.
+_CONTROL = "Meta" if host.MACOS else "Ctrl"
 SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open Folder"
 """Text of the button that calls `show_folder`."""
 _OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
@@ -32,7 +44,9 @@ _OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
 
 
 class SideWindow(QDialog):
-    """A window beside the main one. Escape acts like its close button, unless `reject` does something else.
+    """A window beside the main one.
+
+    Escape acts like its close button, unless `reject` does something else. Ctrl-Tab turns its pages, if it has some.
 
     Args:
         title: Its title.
@@ -51,6 +65,14 @@ class SideWindow(QDialog):
         self.setWindowTitle(title)
         self.setMinimumSize(*smallest)
         self.resize(*size)
+        for keys, step in (("Tab", 1), ("Shift+Tab", -1)):
+            QShortcut(QKeySequence(f"{_CONTROL}+{keys}"), self, partial(self._turn_page, step))
+
+    def _turn_page(self, step: int) -> None:
+        """Go to the next page, or to the one before; after the last comes the first."""
+        tabs = next(filter(QWidget.isVisible, self.findChildren(QTabBar)), None)
+        if tabs is not None:
+            tabs.setCurrentIndex((tabs.currentIndex() + step) % tabs.count())
 
     def event(self, event: QEvent) -> bool:
         """Keep Escape for closing: in the menus it stops a reply.

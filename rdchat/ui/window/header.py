@@ -98,7 +98,7 @@ class DownloadButton(IconButton):
         super().__init__("download", "Downloads", theme, act=self._show_page)
         self._windows = windows
         self._notices = notices
-        # Ids of downloads that failed while the Downloads page was not visible.
+        # Ids of downloads that failed while the downloads were not visible.
         self._unseen_failures: set[str] = set()
         self.setMaximumWidth(80)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)

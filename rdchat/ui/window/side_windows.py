@@ -44,6 +44,7 @@ _ELSEWHERE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ),
     ("Lists of chats and models", (("Open", "Return"), ("Delete", "Delete"))),
     ("Quick window", (("Open the exchange as a chat", "Ctrl+Return"), ("New", "Ctrl+N"), ("Stop", "Ctrl+."))),
+    ("Windows with pages", (("Next page", "Ctrl+Tab"), ("Previous page", "Ctrl+Shift+Tab"))),
     ("Other windows, but not Models", (("Close it", "Esc"),)),
 )
 
@@ -265,8 +266,8 @@ class SideWindows:
 
     def show_training(self) -> None:
         """Open the models window at the training."""
-        self.models.drafters.show_training()
         self.models.show_page(self.models.drafters)
+        self.models.installed.show_training()
 
     def get_vision(self) -> None:
         """Offer the vision of the loaded model's original."""

@@ -13,6 +13,6 @@ def suggest(monkeypatch: pytest.MonkeyPatch, kind: str, model: str = MODEL, draf
     facts = {"weights_gb": 0.001, "licence": ""}
     own = SuggestedDrafter(repository=drafter, kind=kind, **facts)
     words = {"name": "A model", "family": "llama", "good_for": "", "why": ""}
-    suggestion = Suggestion(memory_gb=8, repository=model, drafter=own, sees=False, **words, **facts)
+    suggestion = Suggestion(memory_gb=8, active_share=1, repository=model, drafter=own, sees=False, **words, **facts)
     monkeypatch.setattr("rdchat.hub.newcomers.suggestions", lambda: (suggestion,))
     return suggestion

@@ -11,14 +11,18 @@ from rdchat import host, machine
 from rdchat.errors import DeviceError, OutOfMemoryError, RanksError
 from rdchat.inference import device
 from rdchat.inference.device import (
+    READING,
     MemoryRoom,
+    ReadingSpeed,
     device_errors,
     engine_facts,
     is_device_error,
+    machine_memory,
     matmul_gflops,
     memory_errors,
     on_gpu,
 )
+from rdchat.machine import OtherPrograms
 from tests.inference.metal_words import WORDS
 
 M3 = {"device_name": "Apple M3", "max_recommended_working_set_size": 17, "memory_size": 24}
@@ -128,6 +132,16 @@ def test_the_facts_are_those_of_this_machine():
     assert facts["backend"] == "CPU" or on_gpu()
     assert facts["mlx"].count(".") >= 1
     assert facts["mlx_lm"].count(".") >= 1
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_the_speed_of_reading_is_measured_unless_other_programs_are_busy(busy, monkeypatch):
+    others = OtherPrograms()
+    monkeypatch.setattr(others, "share", lambda now: 0.5 if busy else 0.1)
+    reading = ReadingSpeed()
+    reading.measure(others)
+    assert (reading.bytes_per_second > 1e8) is not busy
+    assert machine_memory().bytes_per_second == READING.bytes_per_second
 
 
 def test_the_speed_is_that_of_a_real_product():

@@ -134,6 +134,6 @@ def test_unsure_match_of_a_drafter_is_asked_again(qtbot: QtBot, window: Window) 
     assert library.fitting == ()
     begun[0] = True
     controller.model_slot.load_model("/models/another")
-    qtbot.waitUntil(lambda: [each.model for each in library.fitting] == [HEAD.model])
+    qtbot.waitUntil(lambda: [each.model for each in library.fitting] == [HEAD.model, "/unsure"])
     assert set(asked) == {OTHER.path}
     library.drop_requests()

@@ -1,5 +1,6 @@
 """The list for newcomers is whole, and offers each machine what fits it."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,13 @@ from hypothesis import given, strategies as st
 from rdchat.hub import PublishedKind, drafter_for, is_repository, stored_suggestions, suggestion_of, suggestions
 from rdchat.inference.api import Fit, MachineMemory, MemoryRoom, ModelCard
 from rdchat.services.models.fit import Machine
-from rdchat.services.models.larger_model import best_here, for_machine, smallest_that_sees, suggested_fit
+from rdchat.services.models.larger_model import (
+    best_here,
+    for_machine,
+    smallest_that_sees,
+    suggested_fit,
+    words_a_second,
+)
 from tests.inference.drafting.drafters_table import rows
 from tests.services.models.library_samples import library_model
 from tests.services.models.macs import GB, mac
@@ -94,6 +101,30 @@ def test_what_is_offered_does_not_change_with_the_free_memory(
     for each in suggestions():
         verdicts = {suggested_fit(each, machine) is Fit.TOO_LARGE for machine in (first, second)}
         assert len(verdicts) == 1, each.name
+
+
+@pytest.mark.parametrize(
+    ("name", "on_gpu", "words"),
+    [
+        # 3.04 GB a token as they are on a GPU, 5.4 billion weights in float32 on a CPU
+        ("Qwen3.5 4B", True, 0.75 * 0.8 * 100 / 3.04),
+        ("Qwen3.5 4B", False, 0.75 * 0.8 * 100 / (3.04 * 8 / 4.5 * 4)),
+        # nine of a hundred weights work for each token
+        ("Qwen3.6 35B-A3B", True, 0.75 * 0.8 * 100 / (20.4 * 0.09)),
+    ],
+)
+def test_a_model_writes_as_fast_as_its_working_weights_are_read(name: str, on_gpu: bool, words: float) -> None:
+    (suggestion,) = [each for each in suggestions() if each.name == name]
+    measured = replace(mac(64).memory, on_gpu=on_gpu, bytes_per_second=100e9)
+    assert words_a_second(suggestion, Machine(measured)) == pytest.approx(words)
+    assert words_a_second(suggestion, mac(64)) == 0
+
+
+def test_mixtures_have_a_share_of_their_weights_that_works() -> None:
+    shares = {each.name: each.active_share for each in suggestions() if each.active_share != 1}
+    assert all(0 < share < 1 for share in shares.values())
+    named = {each.name for each in suggestions() if re.search(r"-A\d+B|E4B|gpt-oss", each.name)}
+    assert named == shares.keys()
 
 
 def test_a_mac_between_two_sizes_gets_the_smaller_one() -> None:

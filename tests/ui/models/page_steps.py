@@ -30,11 +30,13 @@ def is_free(repository: CachedRepository) -> bool:
 
 
 def names(page: InstalledPage) -> list[str]:
-    return [str(entry.item.name) for entry in page.list.entries]
+    return [entry.item.name for entry in page.list.entries if isinstance(entry.item, ModelCard)]
 
 
 def pick(page: InstalledPage, name: str) -> None:
-    page.list.setCurrentRow(names(page).index(name))
+    """Select a model, a computer or the downloads."""
+    rows = [getattr(entry.item, "name", entry.title) if entry.key else "" for entry in page.list.entries]
+    page.list.setCurrentRow(rows.index(name))
 
 
 def refresh(qtbot: QtBot, models: Models) -> None:

@@ -18,6 +18,7 @@ from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models import macs
 from rdchat.ui.models.computer_pages import MacSheet, MacsPage, RemotePage, ServerSheet
+from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style import model_label
 from rdchat.ui.style.formatting import MACHINE
@@ -27,7 +28,7 @@ from tests.server.fakes import KEY, ScriptedGate
 from tests.services.models.library_samples import GB, library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
-from tests.ui.models.page_steps import answer
+from tests.ui.models.page_steps import answer, pick
 from tests.ui.shown_widgets import press_key
 
 REMOTE = "remote:studio/qwen"
@@ -47,14 +48,19 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.fixture
 def remote(models_window: ModelsWindow) -> RemotePage:
-    models_window.show_page(models_window.remote)
     return models_window.remote
+
+
+@pytest.fixture
+def here(models_window: ModelsWindow) -> InstalledPage:
+    """The page that lists the computers."""
+    return models_window.installed
 
 
 def sheet_of(page: RemotePage) -> ServerSheet:
     """Return the open sheet; open it if there is none."""
     if not (sheets := [each for each in page.window().findChildren(ServerSheet) if each.isVisible()]):
-        (page.add if page.list.entries else page.notice.action).click()
+        page.open_sheet()
         sheets = page.window().findChildren(ServerSheet)
     return sheets[0]
 
@@ -75,22 +81,21 @@ def add_studio(qtbot: QtBot, page: RemotePage, server: Server) -> None:
 
 
 def test_a_server_is_added_by_its_fingerprint_and_removed(
-    qtbot: QtBot, remote: RemotePage, server: Server, chat: Chat
+    qtbot: QtBot, remote: RemotePage, here: InstalledPage, server: Server, chat: Chat
 ) -> None:
-    assert remote.notice.isVisible()
-    assert not remote.add.isVisible()
     sheet = add(qtbot, remote, "studio", server.address, KEY)
     assert fingerprint(paths.server_certificate_path()) in answer(qtbot, remote.window(), "Accept")
     qtbot.waitUntil(lambda: not isValid(sheet))
-    qtbot.waitUntil(lambda: remote.list.entries[0].marks == (("1 model", "muted"),))
+    qtbot.waitUntil(remote.isVisible)
+    qtbot.waitUntil(lambda: remote.entries[0].marks == (("1 model", "muted"),))
     assert (remote.name.text(), remote.source.text()) == ("studio", server.address)
     (stored,) = chat.settings.values.remote_servers
     assert stored.fingerprint == fingerprint(paths.server_certificate_path())
     remote.remove.click()
     assert "studio" in answer(qtbot, remote.window(), "Remove")
-    qtbot.waitUntil(lambda: remote.list.count() == 0)
+    qtbot.waitUntil(lambda: remote.entries == [])
     assert chat.settings.values.remote_servers == ()
-    assert remote.notice.isVisible()
+    assert here.details.isVisible()
 
 
 def test_what_is_wrong_or_not_safe_is_said_and_can_be_mended(
@@ -107,7 +112,7 @@ def test_what_is_wrong_or_not_safe_is_said_and_can_be_mended(
     answer(qtbot, remote.window(), "Accept")
     qtbot.waitUntil(lambda: "refused the key" in sheet.status.text())
     assert sheet.buttons[-1].isEnabled()
-    assert remote.list.count() == 0
+    assert remote.entries == []
     add_studio(qtbot, remote, server)
     assert [each.name for each in chat.settings.values.remote_servers] == ["studio"]
 
@@ -141,7 +146,7 @@ def know(chat: Chat, *states: ServerState) -> None:
     chat.controller.remote.changed.emit()
 
 
-def test_a_server_that_was_added_is_chosen(remote: RemotePage, chat: Chat) -> None:
+def test_a_server_that_was_added_is_chosen(remote: RemotePage, here: InstalledPage, chat: Chat) -> None:
     names = ("attic", "studio", "garage")
     states = [ServerState(RemoteServer(name, f"https://{name}.local")) for name in names]
     for count, name in enumerate(names, start=1):
@@ -170,10 +175,11 @@ def test_a_server_that_does_not_answer_stays_with_the_reason(
     menu.aboutToShow.emit()
     texts = [each.text() for each in menu.actions()]
     assert texts[texts.index("On studio ↗") + 1] == name, "a recent model is missing in its own group"
-    assert f"{name}  ·  on studio ↗" in texts[texts.index("Recent") :]
+    assert "Recent" not in texts, "it is listed once"
+    assert [each.text() for each in menu.actions() if each.isChecked()] == [name]
     assert server.stop_server(60)
     remote.again.click()
-    qtbot.waitUntil(lambda: remote.list.entries[0].marks == (("Not available", "warning"),))
+    qtbot.waitUntil(lambda: remote.entries[0].marks == (("Not available", "warning"),))
     assert "Check that it runs" in remote.state.text()
     assert not remote.rows.isVisible()
     menu.aboutToShow.emit()
@@ -241,12 +247,11 @@ def page(models_window: ModelsWindow, monkeypatch: pytest.MonkeyPatch) -> MacsPa
         return FACTS
 
     monkeypatch.setattr(macs, "checked", check)
-    models_window.show_page(models_window.macs)
     return models_window.macs
 
 
 def add_mac(qtbot: QtBot, page: MacsPage, name: str, address: str) -> MacSheet:
-    (page.add if page.list.entries else page.notice.action).click()
+    page.open_sheet()
     (sheet,) = [each for each in page.window().findChildren(MacSheet) if each.isVisible()]
     sheet.name.setText(name)
     sheet.address.setText(address)
@@ -259,10 +264,9 @@ def facts(page: MacsPage) -> list[str]:
     return [row.facts.text().partition("  ·  ")[2] for row in page.rows.rows.values()]
 
 
-def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage) -> None:
-    assert page.notice.isVisible()
-    assert any("stay awake" in label.text() for label in page.notice.findChildren(QLabel)), "before ranks are joined"
+def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage, here: InstalledPage) -> None:
     sheet = add_mac(qtbot, page, "localhost", "")
+    assert any("stay awake" in label.text() for label in sheet.findChildren(QLabel)), "before ranks are joined"
     assert "This Mac is always there" in sheet.status.text()
     assert not page._macs.hosts
     sheet.name.setText("studio.local")
@@ -270,22 +274,24 @@ def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage) -> Non
     sheet.buttons[-1].click()
     qtbot.waitUntil(lambda: not isValid(sheet) and not page._macs._work.busy)
     assert page._macs._settings.values.hosts == (Host("studio.local", ("192.168.1.5",)),)
-    (entry,) = page.list.entries
+    (entry,) = page.entries
     assert (entry.title, entry.marks) == ("studio.local", (("Ready", "success"),))
     assert (page.name.text(), page.source.text()) == ("studio.local", "192.168.1.5")
     assert "12.9 GB of memory free, 0.2 ms and 9.6 Gbit/s" in page.state.text()
     add_mac(qtbot, page, "attic.local", "169.254.3.4")
-    assert "ssh cannot reach attic.local" in page.list.entries[1].facts
-    assert page.list.entries[1].marks == ()
-    page.list.setCurrentRow(0)
-    press_key(page.list, "Del")
+    assert "ssh cannot reach attic.local" in page.entries[1].facts
+    assert page.entries[1].marks == ()
+    pick(here, "studio.local")
+    press_key(here.list, "Del")
     assert [host.ssh for host in page._macs.hosts] == ["attic.local"]
+    assert here.details.isVisible()
+    pick(here, "attic.local")
     assert "ssh cannot reach attic.local" in page.state.text()
     page.check.click()
     assert page.state.text() == "Checking…"
     qtbot.waitUntil(lambda: "ssh cannot reach" in page.state.text())
     page.remove.click()
-    assert page.notice.isVisible()
+    assert page.entries == []
 
 
 def test_models_say_where_they_fit_and_load_there(qtbot: QtBot, page: MacsPage) -> None:

@@ -10,6 +10,7 @@ from rdchat.hub import HubModel, Lack, suggestions
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
 from rdchat.inference.api import Dtype, MemoryRoom
 from rdchat.services.models.fit import Machine, sizes_of, sizes_read, sizes_suggested
+from rdchat.services.models.larger_model import check_text
 from rdchat.ui.models import entries
 from rdchat.ui.models.entries import results_listed
 from rdchat.ui.models.memory_section import judge
@@ -97,7 +98,7 @@ def test_facts_of_a_model_are_short() -> None:
 def test_a_suggestion_gives_its_licences() -> None:
     suggestion = next(each for each in suggestions() if each.licence == each.drafter.licence)
     unread, other = (replace(suggestion, drafter=replace(suggestion.drafter, licence=name)) for name in ("", "mit"))
-    assert [entries.check_text(each) for each in (suggestion, unread, other)] == [
+    assert [check_text(each) for each in (suggestion, unread, other)] == [
         "Licence: apache-2.0. Not tried with rdchat.",
         "Licence: apache-2.0; of the drafter: unknown. Not tried with rdchat.",
         "Licence: apache-2.0; of the drafter: mit. Not tried with rdchat.",
@@ -114,7 +115,7 @@ NOTHING: frozenset[str] = frozenset()
 def test_marks_say_what_is_here_and_what_is_too_large() -> None:
     entries = results_listed((ONE, TWO, THREE), MAC_16, NOTHING)
     assert ("Too large", "muted") in entries[2].marks
-    assert [entry.use for entry in entries] == ["10 downloads", "10 downloads", "needs 41.3 GB in 4-bit"]
+    assert [entry.use for entry in entries] == ["10 downloads", "10 downloads", "needs 41.3 GB"]
     assert ("Installed", "success") in results_listed((ONE,), MAC_16, frozenset({ONE.repository}))[0].marks
     assert results_listed((THREE,), None, NOTHING)[0].marks == ()
     assert entries[0].item is ONE

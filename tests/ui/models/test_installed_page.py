@@ -26,6 +26,8 @@ from tests.ui.models.page_steps import all_text, answer, names, pick, pick_new, 
 from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import button
 
+DIRECT = Qt.FindChildOption.FindDirectChildrenOnly
+
 
 def test_the_loaded_model_is_shown_first(page: InstalledPage) -> None:
     assert names(page) == ["org/Alpha-8B-4bit", "org/Beta-1B-4bit", "tiny"]
@@ -144,8 +146,13 @@ def test_what_drafts_is_listed_and_counted(qtbot: QtBot, machine: Machine, page:
     machine.models[0] = replace(machine.models[0], tried=Capability(DraftKind.CHAIN, "it keeps state"))
     refresh(qtbot, models)
     pick(page, "org/Alpha-8B-4bit")
-    text = lambda: all_text(page.details.drafts)  # noqa: E731
-    qtbot.waitUntil(lambda: "mine (Recurrent)\norg/dflash (Block), may fit" in text())
+    page.details.fold.click()
+    text = lambda: all_text(page.details.facts)  # noqa: E731
+    qtbot.waitUntil(lambda: [*page.drafters.list.rows] == ["/mine", "org/dflash"])
+    first, second = (row.facts for row in page.drafters.list.rows.values())
+    assert (first.toolTip(), second.toolTip()) == ("Kind: Recurrent", "Kind: Block")
+    assert first.text().startswith("built for this model")
+    assert second.text().startswith("may fit")
     qtbot.waitUntil(lambda: "tiny\nBeta-1B-4bit" in text())  # the row is new, and is shown in its time
     assert "Supported, one draft per step\nReason: it keeps state." in text()
     memory = page.details.memory
@@ -179,8 +186,10 @@ def test_drafters_are_listed_after_the_models_and_cannot_answer(
     assert names(page)[-1] == "org/A-eagle"
     assert page.count.text() == "3 models, 1 drafter, 5.20 GB"
     pick(page, "org/A-eagle")
-    assert row_line(machine.models[-1]) == "60 MB  ·  EAGLE-3 drafter"
-    assert "Choose it on the Drafters page" in page.details.problem.text()
+    page.details.fold.click()
+    assert row_line(machine.models[-1]) == "60 MB"
+    assert "EAGLE-3 drafter" in all_text(page.details.facts), "behind Details"
+    assert "Choose it in the details of its model" in page.details.problem.text()
     assert not page.details.row.main.isEnabled()
     press_key(page.list, "Return")
     assert chat.slot.info is not None
@@ -198,7 +207,9 @@ def test_a_row_has_a_menu(
 ) -> None:
     pick_new(qtbot, page, machine, library_model("folder", path=tmp_path))
     page.list.customContextMenuRequested.emit(QPoint(5, 5))
-    menu = next(menu for menu in page.findChildren(QMenu))
+    assert not page.findChildren(QMenu, options=DIRECT), "a heading has none"
+    page.list.customContextMenuRequested.emit(page.list.visualRect(page.list.currentIndex()).center())
+    (menu,) = page.findChildren(QMenu, options=DIRECT)
     assert [action.text() for action in menu.actions()] == ["Load", SHOW_FOLDER, "Verify", "Delete…"]
     menu.actions()[1].trigger()
     assert opened == [tmp_path.as_uri()]
@@ -207,10 +218,26 @@ def test_a_row_has_a_menu(
 
 def test_an_empty_machine_says_what_to_do(qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models) -> None:
     machine.models = []
+    models.slot.unload_model()
     refresh(qtbot, models)
     assert page.details.currentWidget() is page.details.notice
-    assert "Discover" in page.details.notice.label.text()
+    assert page.details.notice.action.text() == "Find a Model"
     assert page.count.text() == "No models yet."
+
+
+def test_a_model_of_another_folder_is_listed_while_it_is_loaded(
+    qtbot: QtBot, chat: Chat, page: InstalledPage, models: Models
+) -> None:
+    """Its drafters and their training are in its details."""
+    chat.slot.load_model("/elsewhere/mine")
+    qtbot.waitUntil(lambda: "/elsewhere/mine" in names(page))
+    pick(page, "/elsewhere/mine")
+    qtbot.waitUntil(lambda: page.details.row.main.text() == "Unload")
+    assert page.drafters.train.isVisible()
+    assert not page.details.row.delete.isEnabled()
+    pick(page, "org/Beta-1B-4bit")
+    chat.slot.load_model(None)
+    qtbot.waitUntil(lambda: names(page) == ["org/Alpha-8B-4bit", "org/Beta-1B-4bit", "tiny"])
 
 
 def test_a_drafter_with_the_name_of_its_model_is_called_its_drafter() -> None:
@@ -218,7 +245,7 @@ def test_a_drafter_with_the_name_of_its_model_is_called_its_drafter() -> None:
     drafter = ModelCard("me/smollm2", "me/smollm2", "Hub")
     drafter = replace(drafter, is_drafter=True)
     titles = [entry.title for entry in entries_of((drafter, model), "", SortBy.NAME, None)]
-    assert titles == ["SmolLM2", "Drafter for SmolLM2"]
+    assert titles == ["Models", "SmolLM2", "Drafters", "Drafter for SmolLM2"]
     assert drafter_name(drafter, ["org/Other"]) == "me/smollm2"
 
 
@@ -250,7 +277,6 @@ def test_what_would_make_it_faster_is_a_click_away(
     assert not hub.requests
     before = len(matched)
     page.details.follow.click()
-    assert models_window.tabs.currentIndex() == 3
     qtbot.waitUntil(lambda: bool(hub.requests))
     drafters = models_window.drafters
     qtbot.waitUntil(lambda: "No drafter for" in drafters.hub_text.text())
@@ -258,7 +284,9 @@ def test_what_would_make_it_faster_is_a_click_away(
     qtbot.waitUntil(lambda: "Train one here" in advice.text())
     assert len(matched) == before, "results of a search match the model's drafters again"
     page.details.follow.click()
-    assert drafters.training.isVisible()
+    assert page.training.isVisible()
+    page.training.back.click()
+    assert page.details.isVisible()
 
 
 def test_escape_ends_a_search_and_leaves_the_window_open(page: InstalledPage, models_window: ModelsWindow) -> None:

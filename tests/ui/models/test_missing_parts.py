@@ -15,7 +15,7 @@ from rdchat.inference.vision.families import vision_of
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
-from rdchat.ui.models.drafters_page import DraftersPage, MissingPartSheet
+from rdchat.ui.models.drafters_section import DraftersSection, MissingPartSheet
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.models.page_parts import PageLinks
@@ -39,7 +39,7 @@ def machine(model: ModelCard) -> Machine:
 
 
 @pytest.fixture
-def page(hub: HubServer, models_window: ModelsWindow, model: ModelCard) -> DraftersPage:
+def page(hub: HubServer, models_window: ModelsWindow, model: ModelCard) -> DraftersSection:
     models_window.show_page(models_window.drafters)
     models_window.drafters.choose_model(model)
     return models_window.drafters
@@ -54,7 +54,7 @@ def original(hub: HubServer) -> Original:
     return original
 
 
-def opened(qtbot: QtBot, page: DraftersPage) -> MissingPartSheet:
+def opened(qtbot: QtBot, page: DraftersSection) -> MissingPartSheet:
     """Open the sheet, and wait for the hub's answer."""
     page.get_mtp()
     sheet = page.findChildren(MissingPartSheet)[-1]
@@ -64,7 +64,7 @@ def opened(qtbot: QtBot, page: DraftersPage) -> MissingPartSheet:
 
 @pytest.mark.slow
 def test_the_size_is_shown_and_a_click_fetches_the_layers(
-    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage
+    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersSection
 ) -> None:
     assert hub.requests == [], "nothing is asked before a click"
     sheet = opened(qtbot, page)
@@ -81,7 +81,7 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     assert "There is nothing to get" in opened(qtbot, page).problem.text()
 
 
-def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, hub: HubServer, page: DraftersPage) -> None:
+def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, hub: HubServer, page: DraftersSection) -> None:
     Original().put(hub)
     hub.add(TARGET, {"config.json": b"{}"})
     sheet = opened(qtbot, page)
@@ -100,21 +100,21 @@ def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, hub: HubServer, pa
 
 
 def test_only_a_model_that_says_it_has_layers_is_asked_for_its_original_without_a_doubt(
-    qtbot: QtBot, hub: HubServer, page: DraftersPage, model: ModelCard
+    qtbot: QtBot, hub: HubServer, page: DraftersSection, model: ModelCard
 ) -> None:
     hub.add(TARGET, {"config.json": b"{}"})
-    page._library.choose_model(replace(model, states_mtp=True))
+    page.choose_model(replace(model, states_mtp=True))
     label = opened(qtbot, page).label
     qtbot.waitUntil(lambda: "says which model it was quantised from. Name that model:" in label.text())
 
 
 @pytest.mark.parametrize("says", [False, True])
-def test_layers_are_offered_where_the_model_speaks_of_them(page: DraftersPage, model: ModelCard, says: bool) -> None:
-    page._library.choose_model(replace(model, states_mtp=says))
+def test_layers_are_offered_where_the_model_speaks_of_them(page: DraftersSection, model: ModelCard, says: bool) -> None:
+    page.choose_model(replace(model, states_mtp=says))
     assert page.mtp.isVisible() is says
 
 
-def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, page: DraftersPage) -> None:
+def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, page: DraftersSection) -> None:
     hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     sheet = opened(qtbot, page)
     assert "no longer on Hugging Face" in sheet.problem.text()
@@ -129,7 +129,7 @@ def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, p
 
 @pytest.mark.slow
 def test_a_download_that_cannot_begin_keeps_its_plan(
-    qtbot: QtBot, original: Original, models: Models, page: DraftersPage
+    qtbot: QtBot, original: Original, models: Models, page: DraftersSection
 ) -> None:
     sheet = opened(qtbot, page)
     place().folder.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def test_a_download_that_cannot_begin_keeps_its_plan(
 
 
 @pytest.fixture
-def held_download(qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage) -> str:
+def held_download(qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersSection) -> str:
     """The id of a download of layers that has begun; the hub holds the rest back."""
     sheet = opened(qtbot, page)
     hub.holds_at = 100_000
@@ -154,7 +154,7 @@ def held_download(qtbot: QtBot, hub: HubServer, original: Original, models: Mode
 
 @pytest.mark.slow
 def test_an_unfinished_download_is_resumed(
-    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage, held_download: str
+    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersSection, held_download: str
 ) -> None:
     models.downloads.pause(held_download)
     qtbot.waitUntil(lambda: models.downloads.all()[0].state is DownloadState.PAUSED)
@@ -177,7 +177,7 @@ def test_what_was_fetched_is_removed_with_the_download(qtbot: QtBot, models: Mod
     assert not paths.drafters_dir().exists()
 
 
-def test_a_closed_sheet_asks_no_more(qtbot: QtBot, original: Original, page: DraftersPage) -> None:
+def test_a_closed_sheet_asks_no_more(qtbot: QtBot, original: Original, page: DraftersSection) -> None:
     sheet = opened(qtbot, page)
     search = sheet._search
     with qtbot.waitSignal(sheet.destroyed):

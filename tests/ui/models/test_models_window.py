@@ -5,46 +5,66 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QAbstractButton, QLineEdit, QTabWidget, QWidget
+from PySide6.QtWidgets import QAbstractButton, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat import host
+from rdchat.inference.rank_processes.hosts import Host
+from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.project.scripts import ROOT
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
-from tests.ui.shown_widgets import drop, files_data
-
-NUMBERS = {4: "four", 5: "five", 6: "six", 7: "seven"}
+from tests.ui.shown_widgets import drop, files_data, press_key
 
 
 def test_the_guide_names_every_page(models_window: ModelsWindow) -> None:
     """It had four of six."""
     titles = [models_window.tabs.tabText(index) for index in range(models_window.tabs.count())]
-    titles += [] if host.MACOS else ["Macs"]
-    part = re.search(r"has (\w+) pages:\n((?:[-*] .*\n(?:  .*\n)*)+)", (ROOT / "docs/guide.md").read_text())
+    part = re.search(r"has two pages:\n((?:[-*] .*\n(?:  .*\n)*)+)", (ROOT / "docs/guide.md").read_text())
     assert part is not None
-    assert part[1] == NUMBERS[len(titles)]
-    assert re.findall(r"\*([A-Z][a-z]+)\*", part[2]) == titles
+    assert re.findall(r"^- \*([A-Z][\w ]+)\*", part[1], re.MULTILINE) == titles == ["On This Computer", "Find"]
 
 
-def test_macs_are_a_part_of_remote_except_on_a_mac(models_window: ModelsWindow) -> None:
-    titles = [models_window.tabs.tabText(index) for index in range(models_window.tabs.count())]
-    assert titles[4:] == (["Remote", "Macs"] if host.MACOS else ["Remote"])
-    for page in (models_window.macs, models_window.installed, models_window.remote):
-        models_window.show_page(page)
-        assert page.isVisible()
-    if not host.MACOS:
-        places = models_window.remote.parentWidget().parentWidget()
-        assert isinstance(places, QTabWidget)
-        assert [places.tabText(index) for index in range(places.count())] == ["Computers", "Macs"]
+def test_ctrl_tab_turns_the_pages(models_window: ModelsWindow) -> None:
+    """It did so in Settings alone."""
+    pages = (models_window.installed, models_window.discover)
+    for keys in ("Ctrl+Tab", "Ctrl+Shift+Tab"):
+        for page in (pages[1], pages[0]):
+            press_key(models_window, keys)
+            assert page.isVisible()
 
 
-def test_everything_is_reached_by_tab_and_has_a_name(models_window: ModelsWindow) -> None:
+def test_other_computers_are_listed_only_where_there_are_some(
+    qtbot: QtBot, chat: Chat, models_window: ModelsWindow
+) -> None:
+    page = models_window.installed
+    headings = lambda: [entry.title for entry in page.list.entries if not entry.key]  # noqa: E731
+    assert headings() == ["Models"]
+    assert [each.text() for each in page.add.menu().actions()] == [
+        "With Models of Its Own…", "To Run a Model Together…",
+    ]  # fmt: skip
+    chat.settings.change_values(hosts=(Host("studio.local"),))
+    models_window.macs.changed.emit()
+    assert headings() == ["Models", "Macs"]
+    models_window.show_page(models_window.discover)
+    models_window.show_page(models_window.macs)
+    assert models_window.macs.isVisible()
+    assert models_window.macs.name.text() == "studio.local"
+
+
+def test_everything_is_reached_by_tab_and_has_a_name(
+    chat: Chat, models_window: ModelsWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     window = models_window
-    for page in (window.installed, window.discover, window.downloads, window.drafters, window.remote, window.macs):
+    monkeypatch.setattr(RemoteServers, "ask_servers", lambda _servers: None)
+    chat.settings.change_values(
+        hosts=(Host("studio.local"),), remote_servers=(RemoteServer("attic", "https://a.local"),)
+    )
+    window.remote.changed.emit()
+    for page in (window.installed, window.discover, window.drafters, window.remote, window.macs):
         window.show_page(page)
         buttons = [each for each in page.findChildren(QAbstractButton) if not isinstance(each.parent(), QLineEdit)]
         wanted = {each for each in buttons if each.isVisible() and each.isEnabled()}

@@ -205,7 +205,7 @@ def test_every_stop_of_chat_options_shows_the_focus(
 
 IN_NO_MENU = {
     "draft_speculative", "draft_drafter", "draft_lookup", "ledger", "quote", "find_next", "find_previous",
-    "regenerate_with", "copy_reply", "write", "duplicate",
+    "regenerate_with", "copy_reply", "write", "duplicate", "train",
 }  # fmt: skip
 DELETES = re.compile(r"(Clear|Delete|Discard|Empty|Erase|Remove)\b")
 CHATS = re.compile(r"\b(chats?|messages?|repl(?:y|ies))\b", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""The offer of a larger model on the page of a new chat: at the first starts, until one was loaded or it was closed."""
+"""The offer of a larger model on the page of a new chat: from the start, until one was used here or it was closed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,14 +11,13 @@ from rdchat.errors import ModelError
 from rdchat.inference.api import ModelCard
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
-from rdchat.ui.conversation.model_offers import ModelOffer
+from rdchat.ui.conversation.model_offers import ModelOffer, speed_text
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.style.formatting import MACHINE
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.downloads.downloading import small_files
 from tests.hub.hub_server import HubServer
 from tests.inference.drafting.suggested_pairs import MODEL, suggest
-from tests.services.fakes import Reply
 from tests.services.models.library_samples import library_model
 from tests.services.models.macs import MAC_16, mac
 from tests.ui.conftest import Chat
@@ -77,8 +76,9 @@ def test_what_is_on_the_disk_comes_first_and_one_click_uses_it(
     assert not offer.isVisible()
     chat.start()
     qtbot.waitUntil(offer.isVisible)
-    assert offer.title.text() == "Qwen3.5-4B-MLX-4bit is here already, from LM Studio"
-    assert offer.detail.text() == f"It fits {MACHINE}. It is larger than the model that answers now."
+    assert offer.title.text() == "Use a better model: Qwen3.5-4B-MLX-4bit"
+    assert offer.detail.text() == f"It is here already, from LM Studio. It fits {MACHINE}."
+    chat.engine.parameters = 4 * 10**9
     click_on(button(offer, "Use It"))
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
     chat.wait_for(EngineState.IDLE)
@@ -86,6 +86,38 @@ def test_what_is_on_the_disk_comes_first_and_one_click_uses_it(
     chat.controller.model_slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
     assert not offer.isVisible(), "it was found once"
+
+
+def test_it_is_offered_while_the_default_model_is_being_loaded(qtbot: QtBot, chat: Chat, offer: ModelOffer) -> None:
+    """It came after 40 seconds, when the first answer was asked for."""
+    chat.engine.load_gate.shut()
+    chat.controller.open_last_chat()
+    qtbot.waitUntil(offer.isVisible)
+    assert chat.slot.loading
+    assert offer.title.text() == "Get a better model: 7.59 GB"
+    chat.engine.load_gate.open()
+    chat.wait_for(EngineState.IDLE)
+    assert offer.isVisible()
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "stays"),
+    [("remote:studio/qwen", 0, True), ("/models/tiny", 135 * 10**6, True), ("/models/big", 10**9, False)],
+)
+def test_only_a_larger_model_of_this_machine_ends_the_offer(
+    qtbot: QtBot, chat: Chat, offer: ModelOffer, model: str, parameters: int, stays: bool
+) -> None:
+    """It was gone for ever after one use of a remote model."""
+    chat.start()
+    qtbot.waitUntil(offer.isVisible)
+    chat.engine.parameters = parameters
+    chat.slot.load_model(model)
+    chat.wait_for(EngineState.IDLE)
+    assert offer.isVisible() is model.endswith("tiny")
+    chat.engine.parameters = 135 * 10**6
+    chat.slot.load_model(None)
+    chat.wait_for(EngineState.IDLE)
+    assert offer.isVisible() is stays
 
 
 def test_a_default_model_that_cannot_be_fetched_does_not_hide_what_is_here(
@@ -98,48 +130,64 @@ def test_a_default_model_that_cannot_be_fetched_does_not_hide_what_is_here(
     assert offer.use.isVisible()
 
 
-def test_without_a_model_here_a_download_is_offered_with_its_size_and_the_room(
+def test_without_a_model_here_a_download_is_offered_with_what_is_known_of_it_and_what_is_not(
     qtbot: QtBot, chat: Chat, offer: ModelOffer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.ui.conversation.model_offers.free_bytes", lambda: 42 * 10**9)
     chat.start()
     row = download_row(qtbot, offer)
-    assert offer.title.text() == "Get Gemma 4 12B"
-    assert "The disk has 42.0 GB free. The small model answers until it is here." in offer.detail.text()
+    assert offer.title.text() == "Get a better model: 7.59 GB"
+    assert offer.detail.text() == "Gemma 4 12B. Writing and questions of knowledge, in many languages."
+    words = "It needs 8.23 GB of 17.2 GB of memory.{} Licence: apache-2.0. Not tried with rdchat."
+    assert offer.check.text() == words.format("")
     assert row.main.text() == "Download 7.59 GB"
     assert not offer.use.isVisible()
+    assert not row.bar.isVisible()
+    monkeypatch.setattr("rdchat.ui.conversation.model_offers.free_bytes", lambda: 10**9)
+    offer._show_offer()
+    assert offer.check.text() == words.format(" The disk has only 1.00 GB free.")
 
 
-def test_a_download_in_place_ends_with_the_model_chosen_in_the_open_chat(
-    qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+class TestOnAMeasuredMachine:
+    @pytest.fixture
+    def sources(self) -> ModelSources:
+        return ModelSources(memory=lambda: replace(MAC_16.memory, bytes_per_second=68e9))
+
+    def test_it_says_how_fast_the_model_writes(self, qtbot: QtBot, chat: Chat, offer: ModelOffer) -> None:
+        chat.start()
+        row = download_row(qtbot, offer)
+        # 0.75 words a token, 0.8 of 68 GB a second, 6.74 GB a token
+        assert offer.title.text() == "Get a better model: 7.59 GB, about 6 words a second here"
+        assert offer.row is row, "its button stays when the speed comes"
+
+
+def test_a_download_in_place_is_followed_and_then_used_by_a_click(
+    qtbot: QtBot,
+    chat: Chat,
+    window: MainWindow,
+    offer: ModelOffer,
+    hub: HubServer,
+    cards: list[ModelCard],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A reply that is being written is not ended by it."""
     row = begin_download(qtbot, chat, offer, hub, monkeypatch)
     assert row.bar.isVisible()
+    assert row.bar.geometry().right() < row.main.x(), "it takes the button's place"
     assert offer.isVisible()
-    chat.engine.gate.shut()
-    chat.engine.replies = [Reply(("A ", "small ", "answer."))]
-    chat.controller.send("Hello")
-    qtbot.waitUntil(lambda: chat.client.writing)
-    window.conversation.composer.set_text("And then?")
+    cards.append(LARGE)
     hub.holds_at = None
-    downloads = window.windows.model_services.downloads
-    qtbot.waitUntil(lambda: (own := downloads.find_download(MODEL)) is not None and bool(own.folder), timeout=WAIT_MS)
-    assert [model for model, _ in chat.engine.loads] == [None]
-    chat.engine.gate.open()
-    qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == MODEL, timeout=WAIT_MS)
-    chat.wait_for(EngineState.IDLE)
-    assert chat.path[-1].text == "A small answer."
-    assert window.conversation.composer.text == "And then?"
-    assert window.header.model.text().startswith(MODEL)
-    window.actions_.new_chat.trigger()
-    assert not offer.isVisible()
+    qtbot.waitUntil(offer.use.isVisible, timeout=WAIT_MS)
+    assert not row.isVisible()
+    assert [model for model, _ in chat.engine.loads] == [None], "it is not changed under the person's hands"
+    click_on(offer.use)
+    qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
 
 
 def test_another_model_that_was_chosen_meanwhile_stays(
     qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin_download(qtbot, chat, offer, hub, monkeypatch)
+    chat.engine.parameters = 10**9
     chat.controller.model_slot.load_model("better")
     assert not offer.isVisible()
     hub.holds_at = None
@@ -182,3 +230,16 @@ class TestOnASmallMachine:
         qtbot.waitUntil(lambda: bool(window.windows.larger_model._search.looked))
         qtbot.waitUntil(lambda: window.windows.memory.now is not None)
         assert not offer.isVisible()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (0.0, ""),
+        (0.4, ", about a word a second or less here"),
+        (4.6, ", about 5 words a second here"),
+        (37.0, ", about 40 words a second here"),
+    ],
+)
+def test_a_speed_is_an_estimate_and_said_as_one(words: float, text: str) -> None:
+    assert speed_text(words) == text

@@ -1,4 +1,4 @@
-"""The drafters page: what is here for a model, what is published for it, and a whole training by clicks."""
+"""The drafters of a model: what is here for it, what is published for it, and a whole training by clicks."""
 
 import re
 import shutil
@@ -29,7 +29,8 @@ from rdchat.inference.api import (
 from rdchat.services.background_work import FolderSearch
 from rdchat.services.models.training_control import TrainingRecord, TrainingState, keep_training, training_folder
 from rdchat.services.models.window_services import Models
-from rdchat.ui.models.drafters_page import DraftersPage
+from rdchat.ui.models.drafters_section import DraftersSection
+from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.models.training_page import TrainingForm
 from tests.hub.hub_server import HubServer
@@ -37,7 +38,7 @@ from tests.services.models.library_samples import library_model
 from tests.services.models.trainings import WAIT_MS, short_trainings, wait_for
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
-from tests.ui.models.page_steps import answer, press
+from tests.ui.models.page_steps import answer, names, pick, press
 from tests.ui.shown_widgets import press_key
 
 __all__ = ["short_trainings"]
@@ -61,7 +62,13 @@ def machine() -> Machine:
 
 
 @pytest.fixture
-def page(qtbot: QtBot, models: Models, models_window: ModelsWindow) -> DraftersPage:
+def here(models_window: ModelsWindow) -> InstalledPage:
+    """The page whose details have the drafters."""
+    return models_window.installed
+
+
+@pytest.fixture
+def page(qtbot: QtBot, models: Models, models_window: ModelsWindow) -> DraftersSection:
     models_window.show_page(models_window.drafters)
     qtbot.waitUntil(lambda: models.training.state is not TrainingState.LOOKING)
     return models_window.drafters
@@ -86,12 +93,12 @@ def have(qtbot: QtBot, chat: Chat, models: Models) -> Have:
 
 
 def test_a_drafter_that_is_here_says_what_it_is_and_is_raced_or_used_by_a_click(
-    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersSection, own: ModelCard
 ) -> None:
     have(own)
     row = page.list.rows[own.model]
     assert row.name.text() == "tiny-recurrent"
-    assert row.facts.text() == "Recurrent  ·  built for this model  ·  102 KB  ·  Your own"
+    assert row.facts.text() == "built for this model  ·  102 KB  ·  Your own"
     qtbot.waitUntil(lambda: row.figures.text().startswith("1.9 tokens per step"))
     assert row.badge.text() == ""
     with qtbot.waitSignal(models.library.race_requested) as requested:
@@ -106,7 +113,7 @@ def test_a_drafter_that_is_here_says_what_it_is_and_is_raced_or_used_by_a_click(
 
 
 def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
-    qtbot: QtBot, chat: Chat, have: Have, page: DraftersPage, own: ModelCard, system_trash: Path
+    qtbot: QtBot, chat: Chat, have: Have, page: DraftersSection, here: InstalledPage, own: ModelCard, system_trash: Path
 ) -> None:
     have(own)
     chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=own.model))
@@ -121,24 +128,26 @@ def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
     assert (system_trash / "tiny-recurrent" / "card.md").exists()
     assert chat.controller.drafting.settings.drafter is None, "it would be missed by the next reply"
     qtbot.waitUntil(lambda: not page.list.rows)
-    assert page.result.label.text() == "Deleted tiny-recurrent."
-    press(qtbot, page.result.link)
+    assert here.result.label.text() == "Deleted tiny-recurrent."
+    press(qtbot, here.result.link)
     qtbot.waitUntil(lambda: own.model in page.list.rows)
     assert (Path(own.model) / "card.md").exists()
-    assert page.result.label.text() == "tiny-recurrent is back."
-    assert not page.result.link.isVisible()
+    assert here.result.label.text() == "tiny-recurrent is back."
+    assert not here.result.link.isVisible()
 
 
-def test_what_cannot_be_deleted_says_why(qtbot: QtBot, have: Have, page: DraftersPage, own: ModelCard) -> None:
+def test_what_cannot_be_deleted_says_why(
+    qtbot: QtBot, have: Have, page: DraftersSection, here: InstalledPage, own: ModelCard
+) -> None:
     have(own)
     page.list.rows[own.model].delete.trigger()
     shutil.rmtree(own.model)
     answer(qtbot, page, "Delete")
-    qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.result.label.text())
+    qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in here.result.label.text())
 
 
 def test_drafters_that_do_not_fit_say_why_when_asked(
-    qtbot: QtBot, have: Have, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, have: Have, page: DraftersSection, own: ModelCard
 ) -> None:
     damaged = ModelCard("cut", str(Path(own.model)) + "/..", "Your own", problem="It has no weights.")
     have(own, damaged)
@@ -150,24 +159,28 @@ def test_drafters_that_do_not_fit_say_why_when_asked(
 
 
 def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_loaded(
-    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, own: ModelCard, machine: Machine
+    qtbot: QtBot,
+    chat: Chat,
+    models: Models,
+    have: Have,
+    page: DraftersSection,
+    here: InstalledPage,
+    own: ModelCard,
+    machine: Machine,
 ) -> None:
     have()
-    machine.models = [ModelCard("org/big", "org/big", "Hugging Face", Path("/big"))]
+    machine.models = [ModelCard("org/big", "org/big", "Hugging Face", Path("org/big"))]
     machine.heads = (replace(own, match=TargetMatch(True)),)
     models.library.look_for_all()
-    qtbot.waitUntil(lambda: page.model.count() == 2)
-    assert page.model.currentText() == "tiny (loaded)"
-    page.model.setCurrentIndex(1)
-    page.model.activated.emit(1)
+    qtbot.waitUntil(lambda: "org/big" in names(here))
+    pick(here, "org/big")
     qtbot.waitUntil(lambda: own.model in page.list.rows)
     row = page.list.rows[own.model]
     assert not row.main.isEnabled()
     assert row.main.toolTip() == "Load this model first."
-    press(qtbot, page.load)
+    press(qtbot, here.details.row.main)
     qtbot.waitUntil(lambda: chat.slot.info is not None)
-    qtbot.waitUntil(lambda: page.model.currentText() == "org/big (loaded)")
-    assert not page.load.isVisible()
+    qtbot.waitUntil(lambda: here.details.row.main.text() == "Unload")
 
 
 def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
@@ -176,7 +189,7 @@ def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
     chat: Chat,
     models: Models,
     have: Have,
-    page: DraftersPage,
+    page: DraftersSection,
     opened: list[str],
 ) -> None:
     hub.add("a/tiny-eagle3", WEIGHTS)
@@ -199,7 +212,7 @@ def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
 
 
 def test_a_hub_that_cannot_be_reached_is_told_of_in_words(
-    qtbot: QtBot, models: Models, have: Have, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, models: Models, have: Have, page: DraftersSection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     have()
@@ -209,34 +222,34 @@ def test_a_hub_that_cannot_be_reached_is_told_of_in_words(
     assert page.search.isEnabled()
 
 
-def test_a_training_is_chosen_in_a_form(qtbot: QtBot, have: Have, page: DraftersPage) -> None:
+def test_a_training_is_chosen_in_a_form(qtbot: QtBot, have: Have, page: DraftersSection, here: InstalledPage) -> None:
     have()
     press(qtbot, page.train)
-    order = page.training.form
+    order = here.training.form
     assert not order.chats.isChecked()
-    assert page.training.main.text() == "Start Training"
-    qtbot.waitUntil(page.training.main.isEnabled)
+    assert here.training.main.text() == "Start Training"
+    qtbot.waitUntil(here.training.main.isEnabled)
     for tokens, is_little in ((1_000_000, False), (5000, True)):
         chosen = order.order()
         assert chosen is not None
         assert (chosen.tokens, order.little.isVisible()) == (tokens, is_little)
         order.tokens.setValue(5000)
-    press_key(page.training.back, "Space")
+    press_key(here.training.back, "Space")
     assert page.train.isVisible()
 
 
 def test_the_form_of_a_training_estimates_its_time(
-    qtbot: QtBot, models: Models, have: Have, page: DraftersPage
+    qtbot: QtBot, models: Models, have: Have, page: DraftersSection, here: InstalledPage
 ) -> None:
     """A million tokens was offered without a word on the day that it takes."""
     have()
     press(qtbot, page.train)
-    form = page.training.form
+    form = here.training.form
     later = "The time left is shown once training has begun."
     assert form.time.text() == later
     models.library.pace = lambda: 50.0
-    page.show_drafters()
-    page.show_training()
+    press_key(here.training.back, "Space")
+    here.show_training()
     hours = [minutes / 60 for minutes in estimate(form)]
     assert 1 < hours[0] < hours[1] < 24
     models.library.pace = lambda: 21.7
@@ -262,18 +275,25 @@ def estimate(form: TrainingForm) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # four processes that import MLX
 def test_a_training_by_clicks_from_the_form_to_its_use(
-    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, short_trainings: None, small_model: Path
+    qtbot: QtBot,
+    chat: Chat,
+    models: Models,
+    have: Have,
+    page: DraftersSection,
+    here: InstalledPage,
+    short_trainings: None,
+    small_model: Path,
 ) -> None:
     have()
     chat.slot.load_model(str(small_model))
     qtbot.waitUntil(lambda: models.library.loaded is not None and models.library.loaded.path == small_model)
     press(qtbot, page.train)
-    view = page.training.form
-    main = page.training.main
+    view = here.training.form
+    main = here.training.main
     view.tokens.setValue(1000)
     assert view.little.isVisible()
     press(qtbot, main)
-    training, shown = models.training, page.training
+    training, shown = models.training, here.training
     wait_for(qtbot, training, TrainingState.TRAINING)
     qtbot.waitUntil(lambda: shown.title.text() == "Writing answers to learn from", timeout=WAIT_MS)
     assert shown.notes.text().startswith("The answers take up to "), "disk and memory"
@@ -302,9 +322,11 @@ def trained(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("trained", [1.03], indirect=True)
-def test_a_new_drafter_that_is_worse_is_used_only_by_a_click(trained: None, qtbot: QtBot, page: DraftersPage) -> None:
-    page.show_training()
-    result = page.training
+def test_a_new_drafter_that_is_worse_is_used_only_by_a_click(
+    trained: None, qtbot: QtBot, page: DraftersSection, here: InstalledPage
+) -> None:
+    here.show_training()
+    result = here.training
     qtbot.waitUntil(lambda: result.main.text() == "Use Drafter")
     assert result.title.text() == "The old drafter is better: 1.77 tokens per step, the new one 1.03."
     assert "with each drafter (4 beams of 5 tokens)." in result.notes.text()
@@ -313,10 +335,10 @@ def test_a_new_drafter_that_is_worse_is_used_only_by_a_click(trained: None, qtbo
 
 @pytest.mark.parametrize("trained", [1.9], indirect=True)
 def test_a_drafter_that_is_used_is_taken_before_the_rest_is_removed(
-    trained: None, qtbot: QtBot, models: Models, page: DraftersPage
+    trained: None, qtbot: QtBot, models: Models, page: DraftersSection, here: InstalledPage
 ) -> None:
-    page.show_training()
-    result = page.training
+    here.show_training()
+    result = here.training
     qtbot.waitUntil(lambda: result.main.text() == "Use Drafter")
     assert result.main.isDefault()
     with qtbot.waitSignal(models.training.taken, timeout=WAIT_MS):
@@ -327,16 +349,16 @@ def test_a_drafter_that_is_used_is_taken_before_the_rest_is_removed(
 
 
 @pytest.mark.parametrize("trained", [1.9], indirect=True)
-def test_discarding_asks_first(trained: None, qtbot: QtBot, page: DraftersPage) -> None:
-    page.show_training()
-    press(qtbot, page.training.discard)
-    answer(qtbot, page.training, "Discard")
-    qtbot.waitUntil(page.training.form.isVisible)
+def test_discarding_asks_first(trained: None, qtbot: QtBot, page: DraftersSection, here: InstalledPage) -> None:
+    here.show_training()
+    press(qtbot, here.training.discard)
+    answer(qtbot, here.training, "Discard")
+    qtbot.waitUntil(here.training.form.isVisible)
     assert not training_folder().exists()
 
 
 def test_a_suggested_drafter_stays_first_during_a_search(
-    have: Have, page: DraftersPage, models: Models, machine: Machine
+    have: Have, page: DraftersSection, models: Models, machine: Machine
 ) -> None:
     gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
     assert gemma is not None
@@ -357,7 +379,7 @@ def test_a_suggested_drafter_stays_first_during_a_search(
 
 @pytest.mark.slow
 def test_a_suggested_drafter_is_offered_without_a_search(
-    qtbot: QtBot, have: Have, page: DraftersPage, models: Models, machine: Machine, hub: HubServer
+    qtbot: QtBot, have: Have, page: DraftersSection, models: Models, machine: Machine, hub: HubServer
 ) -> None:
     gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
     assert gemma is not None

@@ -1,12 +1,12 @@
-"""The Drafters page: drafters on this machine and on the hub for one model, its MTP layers, and training.
+"""The drafters in the details of a model: those on this machine and on the hub, its MTP layers, and training.
 
-`MissingPartSheet`, which fetches MTP layers, is also opened by the Installed page, for vision.
+`MissingPartSheet`, which fetches MTP layers, fetches vision too.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
+from PySide6.QtWidgets import QLineEdit, QWidget
 
 from rdchat.hub import HubError, for_window, is_repository
 from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
@@ -14,28 +14,21 @@ from rdchat.services.models.library import PartSearch
 from rdchat.services.models.training_control import TrainingState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import RowList
-from rdchat.ui.models.page_parts import PageLinks, ResultLine
-from rdchat.ui.models.training_page import TrainingPage, state_title
-from rdchat.ui.speed.draft_controls import CalmComboBox
+from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.training_page import state_title
 from rdchat.ui.style import (
-    LARGE,
     MEDIUM,
-    SMALL,
     TIGHT,
-    PlainLabel,
-    Separator,
     Sheet,
     TextButton,
     Theme,
     ThemedLabel,
     column,
-    fill_box,
     listed,
     nothing,
     open_page,
     push_button,
     row,
-    scrolled,
     set_tip,
     small_text,
 )
@@ -52,14 +45,12 @@ _SOURCE = "{size} from {repository}: whole files, of which only that part is kep
 _UNKNOWN = "Neither {host} nor the model's card says which model it was quantised from. Name that model:"
 _DOUBTFUL = "{name} does not say that it was published with MTP layers. If it was, name its original:"
 
-# The page; width in pixels
-_WIDEST = 820
+# The section
 # States in which there is no training to show; of one that ends, only files are left.
 _NOT_GOING = {TrainingState.LOOKING, TrainingState.NOTHING, TrainingState.ENDING}
 _MAX_REASONS = 20
-_NONE_HERE = "No drafter for {name} is installed. Search for a published one below, or train one."
-_OTHER = "These drafters were made for {name}. Load the model to see which others fit."
-_NO_MODEL = "Load a model to see its drafters."
+_NONE_HERE = "None is installed. Search for a published one, or train one."
+_OTHER = "Load the model to use one."
 _EXPLANATION = "Searches {host} for drafters made for this model and for smaller models of its family."
 _NONE = "No drafter for {name} was found on {host}. You can train one."
 _MTP = "A drafter by the model's authors, which most quantised versions leave out. Shows its size first."
@@ -146,42 +137,39 @@ class MissingPartSheet(Sheet):
         self.fit()
 
 
-class DraftersPage(QWidget):
-    """The drafters of one model, and the training page behind a button. The hub is asked only after a click.
+class DraftersSection(QWidget):
+    """The drafters of the chosen model, here and published ones. The hub is asked only after a click.
 
     Args:
         models: The window's services.
-        links: Lead to other pages.
+        links: Lead to the token.
         theme: The appearance to follow.
+        show_training: Shows the training, or the form to start one.
     """
 
-    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
+    def __init__(self, models: Models, links: PageLinks, theme: Theme, show_training: Callable[[], object]) -> None:
         super().__init__()
         self._models = models
         self._library = models.library
         self._hub = models.hub_drafters
         self._links = links
         self._theme = theme
+        # The model of the details; None before the first.
+        self._card: ModelCard | None = None
         # Says that a newly trained drafter is used, until another model is chosen.
         self._use_message = ""
-        self.model = CalmComboBox(placeholderText="Choose a model")
-        self.model.setAccessibleName("Model")
-        self.model.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.model.setMaximumWidth(400)
-        self.load = push_button("Load", "", models.library.load_chosen)
-        self.train = push_button("Train a Drafter…", "", self.show_training)
+        self.train = push_button("Train a Drafter…", "", show_training)
         self.note = ThemedLabel(theme, "", "success", wraps=True)
         self.list, self.hub_list = (RowList(models, links, theme) for _ in range(2))
         self.list_text, self.hub_text = (ThemedLabel(theme, "", "muted", wraps=True) for _ in range(2))
         self.unfit = TextButton("", theme, lambda: self.reasons.setVisible(self.reasons.isHidden()))
         self.reasons = small_text(theme, selectable=True)
         self.reasons.hide()
-        self.result = ResultLine(models.removal, theme, drafters_only=True)
         self.search = push_button("Search for Drafters", "", self._search)
         self.mtp = push_button("Get This Model's MTP Layers…", _MTP, self.get_mtp)
-        self.training = TrainingPage(models.training, models.library, theme, self.show_drafters)
-        self._lay_out(theme)
-        self.model.activated.connect(lambda: self.choose_model(self.model.currentData()))
+        installed = self.list, self.list_text, row(self.unfit, None), self.reasons
+        published = self.hub_list, self.hub_text, row(self.search, self.mtp, self.train, None)
+        column(self.note, *installed, *published, within=self, spacing=TIGHT)
         models.library.drafters_changed.connect(self._show_state)
         models.training.changed.connect(self._show_training)
         self._hub.changed.connect(self._show_published)
@@ -189,49 +177,14 @@ class DraftersPage(QWidget):
         models.training.taken.connect(self._on_taken)
         self._show_state()
 
-    def _lay_out(self, theme: Theme) -> None:
-        margins = (LARGE, SMALL, LARGE, SMALL)
-        bar = row(PlainLabel("Drafters for"), (self.model, 3), self.load, None, self.train, margins=margins)
-        inner = QWidget()
-        self._list_page = QWidget()
-        self._stack = QStackedWidget()
-        inner.setMaximumWidth(_WIDEST)
-        titles = [ThemedLabel(theme, title, points_more=1, bold=True) for title in ("On this machine", "Published")]
-        unfit_rows = row(self.unfit, None), self.reasons
-        installed = column(titles[0], self.list, self.list_text, *unfit_rows, self.result, SMALL, spacing=TIGHT)
-        top = row((titles[1], 1), self.mtp, self.search)
-        published = column(top, self.hub_text, self.hub_list, spacing=TIGHT)
-        margins = (LARGE, MEDIUM, LARGE, LARGE)
-        column(self.note, installed, published, None, within=inner, spacing=MEDIUM, margins=margins)
-        column(bar, Separator(theme), (scrolled(inner), 1), within=self._list_page, spacing=0)
-        for page in (self._list_page, self.training):
-            self._stack.addWidget(page)
-        column(self._stack, within=self)
-
-    def showEvent(self, event: QShowEvent) -> None:
-        """Search this machine again: something may have been downloaded."""
-        super().showEvent(event)
-        self._show_published()
-        self._library.look_for_all()
-
-    def show_training(self) -> None:
-        """Show the training, or the form to start one."""
-        self._stack.setCurrentWidget(self.training)
-        self.training.back.setFocus()
-
-    def show_drafters(self) -> None:
-        """Show the list."""
-        self._library.look_for_all()
-        self._stack.setCurrentWidget(self._list_page)
-        self.train.setFocus()
-
     def choose_model(self, model: ModelCard) -> None:
         """Show the drafters of a model."""
+        self._card = model
         if self._library.chosen is None or self._library.chosen.path != model.path:
             self._hub.forget_results()
-            self.result.show_text("")
             self._use_message = ""
             self._library.choose_model(model)
+        self._show_published()
 
     def search_once(self) -> None:
         """Ask the hub, unless it was asked for this model."""
@@ -244,21 +197,10 @@ class DraftersPage(QWidget):
 
     def get_mtp(self) -> None:
         """Look for the model's MTP layers."""
-        if (chosen := self._library.chosen) is not None:
-            MissingPartSheet(self._models.parts, chosen, self._links, self._theme, self, part=ModelPart.MTP).open()
-
-    def _show_models(self) -> None:
-        """List the loaded model and the others."""
-        library = self._library
-        chosen = library.chosen
-        models = [*([library.loaded] if library.loaded else []), *library.others]
-        named = ((f"{each.name} (loaded)" if each.is_loaded else each.name, each) for each in models)
-        name = chosen.model if chosen is not None else None
-        fill_box(self.model, named, next((each for each in models if each.model == name), None))
-        self.model.setEnabled(bool(models))
+        if self._card is not None:
+            MissingPartSheet(self._models.parts, self._card, self._links, self._theme, self, part=ModelPart.MTP).open()
 
     def _show_state(self) -> None:
-        self._show_models()
         self._show_installed()
         self._show_published()
         self._show_training()
@@ -267,7 +209,6 @@ class DraftersPage(QWidget):
         """Name the button for the training by its state, and say above the drafters what it does."""
         training = self._models.training
         chosen = self._library.chosen
-        self.load.setVisible(chosen is not None and not chosen.is_loaded)
         going = training.order is not None and training.state not in _NOT_GOING
         self.train.setText("Show Training…" if going else "Train a Drafter…")
         self.train.setEnabled(going or (chosen is not None and training.state is TrainingState.NOTHING))
@@ -281,12 +222,8 @@ class DraftersPage(QWidget):
         chosen = library.chosen
         drafters = self._models.drafters
         self.list.show_models(drafters)
-        if chosen is None:
-            self.list_text.show_text(_NO_MODEL)
-        elif chosen.is_loaded:
-            self.list_text.show_text("" if drafters else _NONE_HERE.format(name=chosen.name))
-        else:
-            self.list_text.show_text(_OTHER.format(name=chosen.name))
+        is_loaded = chosen is not None and chosen.is_loaded
+        self.list_text.show_text(_OTHER if not is_loaded else "" if drafters else _NONE_HERE)
         unfit = library.unfit
         self.unfit.setVisible(bool(unfit))
         self.unfit.setText(f"{counted(len(unfit), 'drafter')} cannot be used with this model")
@@ -304,7 +241,7 @@ class DraftersPage(QWidget):
         published = self._models.published
         explanation = _EXPLANATION.format(host=hub.host)
         self.search.setEnabled(chosen is not None and not hub.searching)
-        self.mtp.setVisible(chosen is not None and chosen.states_mtp)
+        self.mtp.setVisible(self._card is not None and self._card.states_mtp)
         self.search.setText("Search Again" if searched and not hub.searching else "Search for Drafters")
         set_tip(self.search, explanation)
         self.hub_list.show_models(published)
@@ -324,5 +261,5 @@ class DraftersPage(QWidget):
             self._library.use(drafter)
         else:
             self._library.prefer(drafter, model)
-        self.show_drafters()
+        self._library.look_for_all()
         self._show_state()
