@@ -6,6 +6,7 @@ import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
@@ -47,9 +48,9 @@ class _Engine:
         self._name = name
         self._calls = calls
 
-    def load(self, model: str | None, *_: object) -> str:
+    def load(self, model: str | None, *_: object) -> SimpleNamespace:
         self._calls.append(f"{self._name} loads {model}")
-        return self._name
+        return SimpleNamespace(server="s" if self._name == "remote" else "", path=Path(model or "default"))
 
     def unload(self) -> int:
         self._calls.append(f"{self._name} unloads")
@@ -89,6 +90,28 @@ def test_another_kind_of_model_is_loaded_after_the_old_one_is_freed(calls: list[
         *("local unloads", "ranks loads ranks:a,b:m"),
         *("ranks closes", "remote closes", "local closes"),
     ]
+
+
+def test_a_text_for_a_server_is_counted_by_the_tokenizer_of_the_last_model_here(
+    calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file had 5,638 tokens with a model here, and 4,057 with a remote one."""
+    asked: list[Path] = []
+
+    def encode_text(folder: Path, text: str) -> list[int]:
+        asked.append(folder)
+        return [0] * len(text.split())
+
+    monkeypatch.setattr("rdchat.inference.engines.shared_tokenizers", lambda: SimpleNamespace(encode_text=encode_text))
+    engine = ChosenEngine()
+    load_silently(engine, "remote:s/m")
+    assert engine._count_text("one two three") == 0, "no model was used here"
+    load_silently(engine, "here")
+    load_silently(engine, "remote:s/m")
+    assert engine._count_text("one two three") == 3
+    assert engine._count_text("a" * 1_000_001) == 0, "it would take seconds"
+    assert asked == [Path("here")]
+    assert calls[-1] == "remote loads remote:s/m"
 
 
 class Label(str):

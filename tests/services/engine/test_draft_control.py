@@ -256,4 +256,4 @@ def test_the_draft_model_is_loaded_beside_the_model_and_named(window: Window, en
     window.wait_until(lambda: len(engine.requests) == 1)
     assert engine.drafters_loaded == [chosen], "before the reply that waits for the model"
     window.wait_until_idle()
-    assert not window.drafting.loading
+    window.wait_until(lambda: not window.drafting.checking)
