@@ -109,7 +109,7 @@ def test_options_are_told_after_loading_and_asked_for_again_when_a_model_is_name
     asked = len(engine.options_asked)
     engine.options = DraftOptions(Path(), (ModeOption(Mode.SPECULATIVE, False, "Other tokens."),))
     drafting.change(replace(_LOOKUP, draft_tokens=3))
-    assert not drafting.checking
+    window.wait_until(lambda: not drafting.checking)
     drafting.change(DraftSettings(mode=Mode.SPECULATIVE, draft_model="small"))
     assert drafting.checking
     window.wait_until(lambda: not drafting.checking)

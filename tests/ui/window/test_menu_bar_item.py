@@ -43,7 +43,8 @@ def test_the_menu_says_what_the_model_does_and_stops_it(chat: Chat, staying: Mai
     chat.client._set_asleep(True)
     assert next(iter(opened(staying))) == "tiny  ·  Asleep"
     chat.hold_reply("Hello")
-    assert next(iter(opened(staying))) == "tiny  ·  Reading the prompt…"
+    chat.qtbot.waitUntil(lambda: status.value.state is EngineState.PREFILL)
+    assert next(iter(opened(staying))).startswith("tiny  ·  Reading the prompt")
     chat.engine.gate.allow(4)
     chat.wait_for(EngineState.WRITING)
     fast = replace(Statistics(), generated_tokens=101, decode_ms=2000.0)
