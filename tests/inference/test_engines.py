@@ -3,6 +3,7 @@
 import gc
 import shutil
 import weakref
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,11 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError
+from rdchat.inference import blas
 from rdchat.inference.api import (
     DraftSettings,
+    Dtype,
+    LoadProgress,
     Mode,
     PrefixCacheFacts,
     ranked_address,
@@ -236,3 +240,26 @@ def test_a_model_that_was_deleted_while_it_slept_is_an_error(small_model: Path, 
         engine.close()
 
     on_a_thread(work)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_load_has_one_share(small_model: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool) -> None:
+    """At the first use that of what is compiled once, which takes longest; otherwise that of the weights."""
+    monkeypatch.setattr(blas, "is_first_use", lambda: is_first)
+    told: list[LoadProgress] = []
+
+    def load() -> None:
+        with closing(LocalEngine()) as engine:
+            engine.load(str(small_model), Dtype.FLOAT32, told.append)
+
+    on_a_thread(load)
+    with_share = {each.stage for each in told if each.fraction is not None}
+    assert ("Reading weights" in with_share) is not is_first
+    assert all(each.once for each in told) or not is_first
+
+
+def test_the_first_use_ends_with_the_first_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "kernel_folder", lambda: tmp_path)
+    assert blas.is_first_use()
+    (tmp_path / "compiled-1a2b").touch()
+    assert not blas.is_first_use()
