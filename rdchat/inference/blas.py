@@ -56,6 +56,11 @@ def compiled_marker(kind: str) -> Path:
     return kernel_folder() / f"compiled-{sha256(kind.encode()).hexdigest()[:16]}"
 
 
+def is_first_use() -> bool:
+    """Return whether nothing was compiled on this machine yet."""
+    return not any(kernel_folder().glob("compiled-*"))
+
+
 def compiled_kernels() -> int:
     """Return the number of kernels that are compiled; 0 where a device keeps none as files."""
     return sum(1 for _ in kernel_folder().glob(_KERNELS))

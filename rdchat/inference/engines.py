@@ -4,6 +4,7 @@ That is one on this machine, on a remote server, or over several Macs, by the mo
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rdchat.inference.api import (
@@ -23,9 +24,13 @@ from rdchat.inference.api import (
     ranked_model,
     remote_model,
 )
+from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import shared_images
+
+# Characters of a text whose count would take seconds.
+_LONG = 1_000_000
 
 
 class ChosenEngine(Engine):
@@ -46,8 +51,9 @@ class ChosenEngine(Engine):
         self._remote_servers = remote_servers
         self._hosts = hosts
         self._engines: dict[Callable[..., Engine], Engine] = {}
-        # Other threads read it.
+        # Other threads read these: the engine of the last load, and the folder of the last model on this machine.
         self._used: Engine | None = None
+        self._folder: Path | None = None
 
     def load(self, model: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool = False) -> ModelInfo:
         engine = self._engine_for(model)
@@ -55,7 +61,10 @@ class ChosenEngine(Engine):
             # Two models may not fit into memory.
             self._used.unload()
         self._used = engine
-        return engine.load(model, dtype, on_progress, anyway)
+        info = engine.load(model, dtype, on_progress, anyway)
+        if not info.server:
+            self._folder = info.path
+        return info
 
     def close(self) -> None:
         self._used = None
@@ -104,7 +113,7 @@ class ChosenEngine(Engine):
         if remote_model(model):
             from rdchat.inference.remote.remote_engine import RemoteEngine  # noqa: PLC0415  it loads an HTTP client
 
-            return self._made(RemoteEngine, self._remote_servers, _draw)
+            return self._made(RemoteEngine, self._remote_servers, _draw, self._count_text)
         if ranked_model(model):
             from rdchat.inference.rank_processes.ranks_engine import RanksEngine  # noqa: PLC0415
 
@@ -112,6 +121,12 @@ class ChosenEngine(Engine):
         from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX
 
         return self._made(LocalEngine)
+
+    def _count_text(self, text: str) -> int:
+        """Count a text with the tokenizer of the last model on this machine; 0 without one, and of a long text."""
+        if self._folder is None or len(text) > _LONG:
+            return 0
+        return len(shared_tokenizers().encode_text(self._folder, text))
 
     def _made(self, kind: Callable[..., Engine], *arguments: Any) -> Engine:
         """Return the engine of a class, made with these arguments if there is none yet."""

@@ -5,7 +5,7 @@ but perhaps not the loaded one: a benchmark loads another precision for a while,
 next call that needs the chosen model loads it again.
 """
 
-import rdchat.inference.blas  # noqa: F401  before MLX
+from rdchat.inference import blas  # before MLX
 
 # isort: split
 from collections.abc import Callable, Sequence
@@ -176,14 +176,21 @@ class LocalEngine:
         """Load a model in place of the loaded one; `_chosen` is not changed."""
         # First, since two models may not fit into memory.
         self._unload()
+        first = blas.is_first_use()
+
+        def report(progress: LoadProgress) -> None:
+            # The longest step alone has a share, so that one bar shows it: what is done once, or reading the weights.
+            share = progress.fraction if progress.once is first else None
+            on_progress(replace(progress, fraction=share, once=first or progress.once))
+
         if self._group is None:
-            loaded = load_model(model, dtype, on_progress, anyway=anyway)
+            loaded = load_model(model, dtype, report, anyway=anyway)
         else:
-            loaded = rank_messages.load(self._group, model, dtype, on_progress, anyway)
+            loaded = rank_messages.load(self._group, model, dtype, report, anyway)
         wire_weights(loaded.network)
-        on_progress(LoadProgress("Warming up", None))
+        report(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway), self._cache_bytes)
-        session.warm_up(on_progress)
+        session.warm_up(report)
         # How many replies may skip drafting until its kernels are compiled: none over ranks.
         session.plain_replies = PLAIN_REPLIES if self._group is None else 0
         self._session = session

@@ -325,7 +325,8 @@ class ChatSession:
             share = (blas.compiled_kernels() - before) / usual
             # A model may need more kernels than usual; how many is not known.
             is_known = share < 1 and not on_gpu()
-            on_progress(LoadProgress(f"Preparing {self.model.info.name}, once", share if is_known else None))
+            stage = f"Preparing {self.model.info.name}, once"
+            on_progress(LoadProgress(stage, share if is_known else None, once=True))
 
     def is_prepared(self, settings: DraftSettings) -> bool:
         """Return whether what replies with these settings need is tried out and compiled on this machine."""

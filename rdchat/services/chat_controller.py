@@ -18,6 +18,7 @@ from rdchat.errors import StorageError
 from rdchat.inference.api import ModelInfo, Role
 from rdchat.log import errors_logged
 from rdchat.mac_desktop import HotKey
+from rdchat.services.app_status import AppStatus
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
@@ -67,6 +68,8 @@ class ChatController(QObject):
     """
 
     notice_raised = Signal(Notice)
+    # It concerns the open chat alone.
+    chat_notice_raised = Signal(Notice)
     # The text, and why it was not sent.
     prompt_refused = Signal(str, str)
     hot_key_pressed = Signal()
@@ -110,7 +113,8 @@ class ChatController(QObject):
         self.borrowed = replies.borrowed
         self.titles = TitleWriter(store, replies, self.chats.update_list)
         self.notes = NoteControl(store, replies, self.storage)
-        self.context = ChatContext(self.chat, self.storage, self.notice_raised.emit)
+        self.context = ChatContext(self.chat, self.storage, self.chat_notice_raised.emit)
+        self.status = AppStatus(self.chat, self.calls, self.context)
         engine.sleep_after(control.values.unload_after_minutes)
         control.changed.connect(lambda settings: engine.sleep_after(settings.unload_after_minutes))
         self.hot_key = HotKey(self.hot_key_pressed.emit)
@@ -132,7 +136,7 @@ class ChatController(QObject):
         # Notices of the services.
         self._store.on_notice = self.notice_raised.emit
         self.server.start_failed.connect(self.notice_raised)
-        self.replies.tools_left_out.connect(self.notice_raised)
+        self.replies.tools_left_out.connect(self.chat_notice_raised)
         # The model: the next start loads it again, and its times are its own.
         for happened in (self.model_slot.loaded, self.model_slot.failed, self.borrowed.stayed):
             happened.connect(self._remember_model)
@@ -308,7 +312,7 @@ class ChatController(QObject):
         files = self.chat.edits.get(message_id)
         old = self.chat.path.find_message(message_id)
         if not text.strip() and not (files and files.images):
-            self.notice_raised.emit(_EMPTY_MESSAGE)
+            self.chat_notice_raised.emit(_EMPTY_MESSAGE)
             return
         if old is not None and old.role is Role.TOOL:
             return
@@ -316,7 +320,7 @@ class ChatController(QObject):
         if not is_reply and not self._may_write():
             return
         if files and (reason := files.reason_to_wait()):
-            self.notice_raised.emit(Notice("The message was not sent", reason))
+            self.chat_notice_raised.emit(Notice("The message was not sent", reason))
             return
         self.calls.stop_calls()
         self.replies.stop_replies()
@@ -344,7 +348,7 @@ class ChatController(QObject):
         with self.storage.writing():
             path = self.chat.path_to_prompt(message_id)
             if not ends_with_question(path):
-                self.notice_raised.emit(_NO_QUESTION)
+                self.chat_notice_raised.emit(_NO_QUESTION)
                 return
             # Options for this reply alone; `OpenChat.reopen_reply` keeps them if it is continued.
             once = other is not None or options != USUAL_OPTIONS
@@ -361,7 +365,7 @@ class ChatController(QObject):
         if not is_ended or path[-1].role is Role.TOOL or path[-1].tool_calls or not self._may_write():
             return
         if not path[-1].text.strip() and not ends_with_question(path[:-1]):
-            self.notice_raised.emit(_NO_QUESTION)
+            self.chat_notice_raised.emit(_NO_QUESTION)
             return
         self.calls.stop_calls()
         self.replies.stop_replies()
@@ -385,7 +389,7 @@ class ChatController(QObject):
             self.recorder.flush()
             paths = (self._store.path_to(reply.message.id) for reply in self.recorder.live)
             if any(path.index_of(message_id) is not None for path in paths):
-                self.notice_raised.emit(_BEING_WRITTEN)
+                self.chat_notice_raised.emit(_BEING_WRITTEN)
                 return
             role = self._store.message(message_id).role
             deleted = self._delete(self.chat.conversation, message_id)
@@ -438,7 +442,7 @@ class ChatController(QObject):
     def branch(self, message_id: int) -> None:
         """Copy the chat up to a message, with its settings and folder, and open the copy."""
         if self.chat.temporary:
-            self.notice_raised.emit(NOT_KEPT)
+            self.chat_notice_raised.emit(NOT_KEPT)
         elif (conversation := self.chat.stored_conversation) is not None:
             with self.storage.writing():
                 self.recorder.flush()  # The store makes the copy.

@@ -295,7 +295,7 @@ def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_s
 
         qtbot.waitUntil(begins, timeout=120_000)
         assert not paused.done  # the window's reply is written in between
-        assert app.window.panel.server.doing.text().startswith("Waits until your reply ends")
+        assert app.window.panel.server.doing.text().startswith("Waits until the current reply is finished")
         gate.open()
         assert paused.wait(qtbot) == alone
         qtbot.waitUntil(lambda: controller.chat.streaming_id is None, timeout=120_000)

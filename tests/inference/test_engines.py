@@ -3,16 +3,21 @@
 import gc
 import shutil
 import weakref
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError
+from rdchat.inference import blas
 from rdchat.inference.api import (
     DraftSettings,
+    Dtype,
+    LoadProgress,
     Mode,
     PrefixCacheFacts,
     ranked_address,
@@ -47,9 +52,9 @@ class _Engine:
         self._name = name
         self._calls = calls
 
-    def load(self, model: str | None, *_: object) -> str:
+    def load(self, model: str | None, *_: object) -> SimpleNamespace:
         self._calls.append(f"{self._name} loads {model}")
-        return self._name
+        return SimpleNamespace(server="s" if self._name == "remote" else "", path=Path(model or "default"))
 
     def unload(self) -> int:
         self._calls.append(f"{self._name} unloads")
@@ -89,6 +94,28 @@ def test_another_kind_of_model_is_loaded_after_the_old_one_is_freed(calls: list[
         *("local unloads", "ranks loads ranks:a,b:m"),
         *("ranks closes", "remote closes", "local closes"),
     ]
+
+
+def test_a_text_for_a_server_is_counted_by_the_tokenizer_of_the_last_model_here(
+    calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file had 5,638 tokens with a model here, and 4,057 with a remote one."""
+    asked: list[Path] = []
+
+    def encode_text(folder: Path, text: str) -> list[int]:
+        asked.append(folder)
+        return [0] * len(text.split())
+
+    monkeypatch.setattr("rdchat.inference.engines.shared_tokenizers", lambda: SimpleNamespace(encode_text=encode_text))
+    engine = ChosenEngine()
+    load_silently(engine, "remote:s/m")
+    assert engine._count_text("one two three") == 0, "no model was used here"
+    load_silently(engine, "here")
+    load_silently(engine, "remote:s/m")
+    assert engine._count_text("one two three") == 3
+    assert engine._count_text("a" * 1_000_001) == 0, "it would take seconds"
+    assert asked == [Path("here")]
+    assert calls[-1] == "remote loads remote:s/m"
 
 
 class Label(str):
@@ -213,3 +240,26 @@ def test_a_model_that_was_deleted_while_it_slept_is_an_error(small_model: Path, 
         engine.close()
 
     on_a_thread(work)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_load_has_one_share(small_model: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool) -> None:
+    """At the first use that of what is compiled once, which takes longest; otherwise that of the weights."""
+    monkeypatch.setattr(blas, "is_first_use", lambda: is_first)
+    told: list[LoadProgress] = []
+
+    def load() -> None:
+        with closing(LocalEngine()) as engine:
+            engine.load(str(small_model), Dtype.FLOAT32, told.append)
+
+    on_a_thread(load)
+    with_share = {each.stage for each in told if each.fraction is not None}
+    assert ("Reading weights" in with_share) is not is_first
+    assert all(each.once for each in told) or not is_first
+
+
+def test_the_first_use_ends_with_the_first_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "kernel_folder", lambda: tmp_path)
+    assert blas.is_first_use()
+    (tmp_path / "compiled-1a2b").touch()
+    assert not blas.is_first_use()

@@ -77,7 +77,8 @@ class Window(QObject):
         self.qtbot = qtbot
         self.seen = Seen()
         controller.prompt_refused.connect(lambda text, reason: self.seen.refused.append((text, reason)))
-        controller.notice_raised.connect(self.seen.notices.append)
+        for raised in (controller.notice_raised, controller.chat_notice_raised):
+            raised.connect(self.seen.notices.append)
         controller.storage.failed.connect(self.seen.storage_failures.append)
         controller.chats.conversation_removed.connect(self.seen.removed.append)
         controller.chat.message_changed.connect(self.seen.changed.append)

@@ -48,6 +48,7 @@ class Chat:
         """Load the scripted model and wait until it is there."""
         self.controller.open_last_chat()
         self.wait_for(EngineState.IDLE)
+        self.qtbot.waitUntil(lambda: not self.controller.drafting.checking)
 
     def wait_for(self, state: EngineState) -> None:
         self.qtbot.waitUntil(lambda: self.controller.replies.state is state)

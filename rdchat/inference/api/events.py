@@ -112,10 +112,17 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """A step of loading a model: `fraction` is from 0 to 1, or None where it is unknown."""
+    """A step of loading a model.
+
+    Attributes:
+        stage: What is done.
+        fraction: How much of it is done, from 0 to 1; None where that is unknown.
+        once: Whether it is done only once on a machine.
+    """
 
     stage: str
     fraction: float | None
+    once: bool = False
 
 
 OnProgress = Callable[[LoadProgress], None]

@@ -1,7 +1,7 @@
 """The engine for models that a remote server runs: their list, and requests in the form of OpenAI's chat completions.
 
 `remote_reply` reads the replies. The tokenizer of such a model is on the server, so a text's number of tokens is only
-estimated here, by the kinds of its characters. No MLX.
+estimated here: by the tokenizer of the model that was used here last, otherwise by the kinds of its characters. No MLX.
 """
 
 import json
@@ -46,9 +46,10 @@ from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_connection import Connection
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, find_server, key_of
 
-# What is usually one token of ASCII text: a short word or a part of a longer one, one or two signs, a run of spaces.
+# What is usually one token of ASCII text: a short word or a part of a longer one, one or two signs, a run of spaces
+# or of line breaks.
 # All repetitions are bounded, so the search takes no longer for hostile texts.
-_PIECE = re.compile(r"[A-Z]?[a-z]{1,6}|[A-Z]{1,3}|[!-/:-@\[-`{-~]{1,2}|[ \t]{2,16}")
+_PIECE = re.compile(r"[A-Z]?[a-z]{1,6}|[A-Z]{1,3}|[!-/:-@\[-`{-~]{1,2}|[ \t]{2,16}|\n{1,4}")
 # Tokens of a digit: half of the tokenizers take each digit alone, the others three together.
 _DIGIT = 0.65
 # Tokens of a byte of other characters: between 0.17 (o200k's Chinese) and 0.8 (a small vocabulary's Korean).
@@ -163,11 +164,18 @@ class RemoteEngine:
     Args:
         servers: Returns the servers that the person added.
         draw: See `chat_request`.
+        count: Counts the tokens of a text, by the tokenizer of a model here; 0 where it does not.
     """
 
-    def __init__(self, servers: Callable[[], Sequence[RemoteServer]], draw: Draw) -> None:
+    def __init__(
+        self,
+        servers: Callable[[], Sequence[RemoteServer]],
+        draw: Draw,
+        count: Callable[[str], int],
+    ) -> None:
         self._servers = servers
         self._draw = draw
+        self._count = count
         self._loaded: tuple[Connection, RemoteModel, ModelInfo] | None = None
 
     def load(
@@ -221,7 +229,7 @@ class RemoteEngine:
             raise ModelError("The server does not say how long a chat can be.")
         messages, tools = (prompt.messages, prompt.tools) if isinstance(prompt, GenerationRequest) else (prompt, "")
         texts = [tools, *(each.content for each in messages)]
-        tokens = sum(estimated_tokens(text) + _MESSAGE_TOKENS for text in texts)
+        tokens = sum((self._count(text) or estimated_tokens(text)) + _MESSAGE_TOKENS for text in texts)
         if model.sees:
             tokens += sum(_IMAGE_TOKENS * len(each.images) for each in messages)
         if tokens > 4 * context:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from enum import Enum
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -61,7 +61,7 @@ class ContextUse:
         turns: Messages in the prompt that are stored.
         answered: Whether the chat ends with a reply: the next message is another question.
         images: Images of the project and of the messages in the prompt.
-        longest: See `ModelInfo.longest_count`, for a remote model; otherwise 0, and `limit` counts.
+        is_estimate: Whether the tokens are estimated, as for a remote model.
         left_out: The images that the prompt does not have.
         project: Tokens that the project's files add.
         in_passages: The project's files that are not whole.
@@ -74,20 +74,20 @@ class ContextUse:
     turns: int = 0
     answered: bool = False
     images: int = 0
-    longest: int = 0
+    is_estimate: bool = False
     left_out: LeftOut = field(default_factory=dict)
     project: int = 0
     in_passages: Sequence[AttachedFile] = ()
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for at least one token of a reply, or there might be where the count is estimated."""
-        return self.tokens is not None and self.tokens < (self.longest or self.limit)
+        """Whether there is room for at least one token of a reply, by the count."""
+        return self.tokens is not None and self.tokens < self.limit
 
     @property
-    def is_estimate(self) -> bool:
-        """Whether the tokens are estimated."""
-        return self.longest > self.limit
+    def may_fit(self) -> bool:
+        """Whether it may fit although it does not by the count, which is estimated."""
+        return self.is_estimate and self.tokens is not None and not self.fits
 
     @property
     def can_cut(self) -> bool:
@@ -172,7 +172,7 @@ class ContextMeter(QObject):
             path.last_id,
             turns=len(uncut(path)),
             answered=last is not None and not ends_with_question(path) and not waiting_calls(path),
-            longest=info.longest_count if info.server else 0,
+            is_estimate=bool(info.server),
         )
 
         def count(job: Job[ContextUse]) -> ContextUse:
@@ -209,12 +209,12 @@ class ContextMeter(QObject):
 
 
 class Doing(Enum):
-    """How a chat is being shortened."""
+    """How a chat is being shortened, by the name that is shown."""
 
-    NOTHING = auto()
-    LEAVING_OUT = auto()
-    SUMMARISING = auto()
-    STARTING_ANEW = auto()
+    NOTHING = ""
+    LEAVING_OUT = "Finding out how much fits…"
+    SUMMARISING = "Summarising the oldest messages…"
+    STARTING_ANEW = "Summarising this chat for a new one…"
 
 
 # How a chat is shortened by itself, by its option; `LongChats.ASK` is not among them.
@@ -281,6 +281,8 @@ class ChatContext(QObject):
         # The id of the last message and the typed text when the last work ended: none begins by itself with the same.
         # Another chat or model clears it (`cancel_work`).
         self._tried: tuple[int | None, str] | None = None
+        # Whether the person sends the open chat although it is too long by an estimate.
+        self._accepted = False
         # Chats whose summary failed: they ask, until another model is loaded.
         self._failed: set[int | None] = set()
         self._model.load_started.connect(lambda: self._failed.clear())  # noqa: PLW0108  it takes no arguments
@@ -300,10 +302,12 @@ class ChatContext(QObject):
     def outgrown(self) -> ContextUse | None:
         """The token count of the open chat if the person has to shorten it.
 
-        None if it fits, was not counted since its last message, or is shortened by itself.
+        None if it fits, was not counted since its last message, is shortened by itself, or is sent anyway.
         """
         use = self.meter.use
-        return None if use is None or use.fits or use.last_id != self._chat.path.last_id or self.wants_room else use
+        if use is None or use.fits or use.last_id != self._chat.path.last_id:
+            return None
+        return None if self.wants_room or (self._accepted and use.may_fit) else use
 
     @property
     def wants_room(self) -> bool:
@@ -335,6 +339,11 @@ class ChatContext(QObject):
         """Return whether the open chat was counted with just this text as its next message, and is too long."""
         use = self.outgrown
         return use is not None and self.meter.current and use.typed == text.strip()
+
+    def accept_length(self) -> None:
+        """Let the chat be sent that may fit, until another chat is opened or another model is loaded."""
+        self._accepted = True
+        self.changed.emit()
 
     def cut_oldest(self) -> None:
         """Leave the oldest turns out of the prompt; they stay in the chat."""
@@ -446,6 +455,7 @@ class ChatContext(QObject):
     def cancel_work(self) -> None:
         """Cancel the work, and forget what was tried: nothing of a temporary chat stays."""
         self._tried = None
+        self._accepted = False
         self._drop_work()
 
     def _drop_work(self) -> None:

@@ -15,10 +15,9 @@ from rdchat.chat.attachments.attached_file import (
     passages_of,
 )
 from rdchat.chat.attachments.passage_index import PassageIndex
-from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText, ProjectTexts, is_said
-from rdchat.services.files.part_choice import tokens_of
+from rdchat.services.files.part_choice import tokens_or_estimate
 
 FULL_SHARE = 2
 """Whole files of a project take this part of the context at most: a half."""
@@ -26,8 +25,6 @@ FULL_SHARE = 2
 _PASSAGES = 8
 # More passages stand before a question only where each of them alone has one of its words.
 _MAX_PASSAGES = 6
-# An estimate where nothing can be counted.
-_CHARACTERS_OF_TOKEN = 4
 # Passages of so many questions stay in memory, and those of the last prompt; the least recently used go first.
 _CACHED = 512
 
@@ -181,10 +178,10 @@ class ProjectFiles:
         """Count the tokens of a file; an estimate, where they cannot be counted, is not remembered."""
         key = (model, file)
         if key not in self._tokens:
-            tokens = _counted(block_of(file, self._text_of(file)), count)
-            if tokens is None:
-                return file.characters // _CHARACTERS_OF_TOKEN
-            self._tokens[key] = tokens
+            tokens = tokens_or_estimate(block_of(file, self._text_of(file)), count)
+            if not tokens.exact:
+                return tokens.tokens
+            self._tokens[key] = tokens.tokens
         return self._tokens[key]
 
 
@@ -204,7 +201,7 @@ def _blocks(parts: _Parts) -> str:
 
 def _fitting(library: _Library, best: Sequence[int], room: int, count: Count) -> _Parts:
     """Return as many passages as the room takes, which is in tokens; `best` are their numbers, the best first."""
-    tokens = lambda number: _estimated(_blocks(library.parts(best[:number])), count)  # noqa: E731
+    tokens = lambda number: tokens_or_estimate(_blocks(library.parts(best[:number])), count).tokens  # noqa: E731
     return library.parts(best[: bisect_right(range(1, len(best) + 1), room, key=tokens)])
 
 
@@ -212,17 +209,3 @@ def _names_line(files: Sequence[AttachedFile], parts: Sequence[AttachedFile]) ->
     """Return a line with the names of all files, which says which of them are not whole."""
     names = [f"{file.name} (in passages)" if file in parts else file.name for file in files]
     return f"(Files of this project: {', '.join(names)})"
-
-
-def _estimated(text: str, count: Count) -> int:
-    """Return the tokens of a text; an estimate where they cannot be counted."""
-    tokens = _counted(text, count)
-    return len(text) // _CHARACTERS_OF_TOKEN if tokens is None else tokens
-
-
-def _counted(text: str, count: Count) -> int | None:
-    """Return the tokens of a text; None where they cannot be counted."""
-    try:
-        return tokens_of(text, count).tokens
-    except (ModelError, PromptTooLongError):
-        return None

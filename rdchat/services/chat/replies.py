@@ -144,13 +144,12 @@ class Replies(QObject):
         self.tools = ChatTools(servers, lambda chat: self.order.tools(chat))  # noqa: PLW0108  the order changes
         servers.changed.connect(self._on_model_changed)
         storage.recovered.connect(self.traces.save_traces)
-        drafting.loading_changed.connect(self.state_changed)
         for changed in (self.model.load_started, self.model.loaded, self.model.failed, self.model.unload_started):
             changed.connect(self._on_model_changed)
 
     @property
     def state(self) -> EngineState:
-        if self.model.loading or self.drafting.loading:
+        if self.model.loading:
             return EngineState.LOADING
         if self.model.info is None:
             return EngineState.NO_MODEL
@@ -162,11 +161,6 @@ class Replies(QObject):
     def live(self) -> list[Reply]:
         """The replies that have not ended, oldest first."""
         return [each for each in self.recorder.live if each.message.role is Role.ASSISTANT]
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether a reply is asked of the model: before that it waits, for tools or for the person."""
-        return any(each.request is not None for each in self.live)
 
     @property
     def free(self) -> bool:

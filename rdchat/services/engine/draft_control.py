@@ -70,16 +70,14 @@ class DraftControl(QObject):
         settings: The draft settings of the open chat, or of its preset; otherwise those of the model.
         of_model: The loaded model's draft settings; the defaults if no model is loaded or it has none of its own.
         exact_times: Whether stages wait for their results, so that the time ledger is exact.
-        loading: Whether the drafter is being loaded.
-        checking: Whether the engine has been asked about another drafter; while it writes a reply, the answer waits. An
-            answer about the present drafter ends it.
+        checking: Whether the engine has been asked about another drafter or mode, and loads what that drafts with, or
+            the model that wakes; while it writes a reply, the answer waits. One about the present drafter ends it.
         last_problem: Why the last reply was not drafted to its end although the mode asks for it.
     """
 
     # The settings, the options, or when they take effect.
     changed = Signal()
     exact_times_changed = Signal()
-    loading_changed = Signal()
     # The person changed those of the open chat.
     own_changed = Signal(DraftSettings)
 
@@ -96,7 +94,6 @@ class DraftControl(QObject):
         self._options: dict[Mode, ModeOption] = {}
         self._running: _Running | None = None
         self.exact_times = False
-        self.loading = False
         self.checking = False
         # The search for drafters on this machine; and the engine's last answer which of them fit the loaded model.
         self._search: FolderSearch | None = None
@@ -108,6 +105,7 @@ class DraftControl(QObject):
         self._asks_again = QTimer(self, singleShot=True, interval=_PREPARING_MS)
         self._asks_again.timeout.connect(self.refresh_options)
         model.engine.idle_worked.connect(self._on_idle_worked)
+        model.engine.asleep_changed.connect(self._on_asleep_changed)
         for left in (model.load_started, model.failed, model.unload_started):
             left.connect(self._forget_options)
         model.loaded.connect(self._on_loaded)
@@ -237,10 +235,8 @@ class DraftControl(QObject):
             self.own_changed.emit(settings)
         self.settings = settings
         self._update_running()
-        if _drafter_of(settings) != _drafter_of(before):
+        if _drafter_of(settings) != _drafter_of(before) or settings.mode is not before.mode:
             self._check_options()
-        elif settings.mode is not before.mode:
-            self.refresh_options(load=True)
         self.changed.emit()
 
     def set_exact_times(self, exact: bool) -> None:
@@ -262,13 +258,18 @@ class DraftControl(QObject):
             )
 
     def _check_options(self) -> None:
-        """Ask the engine about a drafter that is another one than before, and have it loaded.
+        """Ask the engine about a drafter or a mode that is another one than before, and have it loaded.
 
         During a reply the question waits for its end (`note_reply`), and the next reply loads the drafter.
         """
         if self.ready:
             self.checking = True
             self.refresh_options(load=True)
+
+    def _on_asleep_changed(self) -> None:
+        """Have the drafter loaded with the model that wakes."""
+        if not self.model.engine.asleep:
+            self._check_options()
 
     def requested(self, own: DraftSettings | None) -> DraftSettings:
         """Return the settings for a reply that begins now, by those of its chat, or else of the model."""
@@ -320,7 +321,6 @@ class DraftControl(QObject):
 
     def _on_options(self, settings: DraftSettings, event: EngineEvent) -> None:
         """Take an event of a question; `settings` are those that it was about, which may have changed since."""
-        self._set_loading(isinstance(event, LoadProgress))
         if isinstance(event, LoadProgress):
             self.model.load_progressed.emit(event)
             return
@@ -350,14 +350,8 @@ class DraftControl(QObject):
         if event.drafters and self._fits.keys() < set(self._candidates):
             self.refresh_options()  # An answer covers some of many drafters.
 
-    def _set_loading(self, loading: bool) -> None:
-        if loading != self.loading:
-            self.loading = loading
-            self.loading_changed.emit()
-
     def _forget_options(self) -> None:
         """Forget what was about the model that is no longer loaded."""
-        self._set_loading(False)
         self.read_settings()
         self.checking = False
         self._options = {}
@@ -368,8 +362,8 @@ class DraftControl(QObject):
 
     def _on_loaded(self, _info: ModelInfo) -> None:
         self.read_settings()
-        self.changed.emit()
         self._check_options()  # Before a reply that waited for the model: it shows what it waits for.
+        self.changed.emit()
         self.look_for_drafters()
 
 

@@ -28,13 +28,28 @@ from rdchat.inference.api import (
 
 
 class EngineState(StrEnum):
-    """The engine's present work. `loading`: a model, or a draft model; `no_model`: none is loaded, or it failed."""
+    """What the app does now, by the name that is shown.
 
-    LOADING = "loading"
-    IDLE = "idle"
-    PREFILL = "prefill"
-    WRITING = "writing"
-    NO_MODEL = "no_model"
+    Attributes:
+        LOADING: It loads a model, or what the replies are drafted with.
+        NO_MODEL: None is loaded, or it failed.
+        STARTING: A reply waits for its chat's servers of tools.
+        SHORTENING: The open chat is shortened; that has names of its own (`chat_context.Doing`).
+        ASKING: The open chat, or a reply, waits for the person's decision.
+        ASLEEP: The model was unloaded because nobody used it.
+    """
+
+    LOADING = "Getting ready…"
+    IDLE = "Ready"
+    ASLEEP = "Asleep"
+    STARTING = "Starting tools…"
+    PREFILL = "Reading the prompt…"
+    WRITING = "Writing…"
+    MEASURING = "Measuring…"
+    RUNNING = "Running a tool…"
+    SHORTENING = "Shortening the chat…"
+    ASKING = "Waits for you"
+    NO_MODEL = "No model loaded"
 
 
 @dataclass(frozen=True, slots=True)

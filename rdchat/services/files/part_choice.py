@@ -23,7 +23,7 @@ from rdchat.chat.attachments.attached_file import (
     passages_of,
     ranked,
 )
-from rdchat.errors import PromptTooLongError
+from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api import ChatMessage, Role
 from rdchat.wording import counted
 
@@ -80,6 +80,14 @@ def tokens_of(text: str, count: Count) -> TokenCount:
                 size //= 4
             else:
                 return TokenCount(round(sampled * len(text) / size), exact=False)
+
+
+def tokens_or_estimate(text: str, count: Count) -> TokenCount:
+    """Return the tokens that a text adds; an estimate, some four characters for each, where they cannot be counted."""
+    try:
+        return tokens_of(text, count)
+    except (ModelError, PromptTooLongError):
+        return TokenCount(len(text) // 4, exact=False)
 
 
 def fitting_passages(

@@ -55,6 +55,7 @@ class PendingFile:
         part: The part of it that is sent.
         file: The part, as it will be stored.
         count: Tokens of the part; None until they are counted.
+        whole: Tokens of the complete file, as they were counted last.
     """
 
     id: int
@@ -66,6 +67,7 @@ class PendingFile:
     part: Part | None = None
     file: AttachedFile | None = None
     count: TokenCount | None = None
+    whole: TokenCount | None = None
 
     @property
     def block(self) -> str:
@@ -302,11 +304,9 @@ class PendingFiles(QObject):
                 suggested=(self.room - remaining) // (len(to_shorten) if file in to_shorten else 1),
                 present=tokens.tokens if tokens else 0,
             )
-        # The tokens of the file are estimated from the chosen part.
-        if tokens is not None and file.part.label:
-            share = sum(map(len, file.read.parts)) / max(len(file.part.text), 1)
-            tokens = TokenCount(round(tokens.tokens * share), exact=False)
-        return PartChoice(file.read, tokens, room, self._engine.count_tokens, is_exact=self._counts_exactly)
+        return PartChoice(
+            file.read, file.whole or tokens, room, self._engine.count_tokens, is_exact=self._counts_exactly
+        )
 
     def reason_to_wait(self) -> str:
         """Return why the files keep the message from being sent; empty if they do not."""
@@ -432,6 +432,8 @@ class PendingFiles(QObject):
                 count = TokenCount(len(block) // 4, exact=False)
             count = replace(count, exact=count.exact and self._counts_exactly)
             file.count = count
+            if not counted.taken:
+                file.whole = count
             self.changed.emit()
 
         count_tokens = self._engine.count_tokens

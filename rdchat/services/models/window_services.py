@@ -48,6 +48,7 @@ class Models(QObject):
         super().__init__(parent)
         slot = controller.model_slot
         self.slot = slot
+        self.status = controller.status
         settings = controller.settings
         self.remote = controller.remote
         self.problem = sources.problem

@@ -46,12 +46,8 @@ _INTRODUCTION = (
     "Every setting answers every prompt. They take turns, so all run under the same conditions. "
     "The first results appear here when all settings have answered the first prompt."
 )
-# Why nothing can start, and what a run that was started waits for.
-_OBSTACLES = {
-    EngineState.NO_MODEL: "No model is loaded. Choose one first.",
-    EngineState.LOADING: "The model is still loading.",
-}
-_WAITING = dict.fromkeys((EngineState.PREFILL, EngineState.WRITING), "Waiting for the reply that is being written…")
+# States in which nothing can start.
+_OBSTACLES = (EngineState.NO_MODEL, EngineState.LOADING)
 # Gain of drafting that is assumed where the speed without it is not known.
 _OFTEN_GAINED = 2.0
 # How much slower a benchmark may be: prompts are read too, and sizes that do not pay are slower than no drafting.
@@ -121,7 +117,7 @@ class BenchmarkWindow(SideWindow):
         self._benchmark.runs_made.connect(self._throttle.note)
         self._benchmark.piece_written.connect(self.race.show_piece)
         self._benchmark.ended.connect(self._on_ended)
-        self._controller.replies.state_changed.connect(self._show_state)
+        self._controller.status.changed.connect(self._show_state)
         # The form is connected first, so the plan that this reads has the modes that can run now.
         self._controller.drafting.changed.connect(self._show_state)
         self._controller.chat.temporary_ended.connect(self._forget_temporary)
@@ -188,8 +184,9 @@ class BenchmarkWindow(SideWindow):
         Raises:
             InvalidSettingError: If nothing can start; the message says why.
         """
-        if obstacle := _OBSTACLES.get(self._controller.replies.state):
-            raise InvalidSettingError(obstacle)
+        status = self._controller.status.value
+        if status.state in _OBSTACLES:
+            raise InvalidSettingError(status.text)
         return (self.form if self.tabs.currentIndex() else self.race_form).plan()
 
     def _press(self) -> None:
@@ -285,7 +282,9 @@ class BenchmarkWindow(SideWindow):
         progress = self._benchmark.progress
         if progress is None:
             show_share(self.progress, None)
-            self.status.show_text(_WAITING.get(self._controller.replies.state, "Starting…"), "muted")
+            status = self._controller.status.value
+            starts = status.text if status.state is EngineState.MEASURING else f"Starts when {status.sent_when}"
+            self.status.show_text(starts, "muted")
             return
         # Before the first reply, the bar moves to and fro.
         show_share(self.progress, progress.done / max(progress.total, 1) or None)

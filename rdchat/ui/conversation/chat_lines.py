@@ -84,7 +84,7 @@ class NoteLine(BannerArea):
             if note:
                 self._edit(note)
             else:
-                self._controller.notice_raised.emit(_NO_NOTES)
+                self._controller.chat_notice_raised.emit(_NO_NOTES)
 
     def _edit(self, note: Note) -> None:
         NoteSheet(self.window(), self._theme, self._notes, note).open()

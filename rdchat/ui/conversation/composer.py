@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS
 from rdchat.inference.api import AnswerShape, ShapeKind
+from rdchat.services.app_status import Status
 from rdchat.services.chat.chat_context import ContextUse
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.part_choice import TokenCount
 from rdchat.ui.conversation.prompt_list import PromptList
 from rdchat.ui.files.attaching import MAX_TEXT, PendingRow
@@ -61,14 +61,7 @@ _PLACEHOLDERS = (
 _CROSS = 20
 _SHAPES = {ShapeKind.JSON: "JSON", ShapeKind.SCHEMA: "JSON · schema"}
 
-# The composer: the tooltips of the button by what it does, and where the message has to wait.
-_TIPS = {
-    EngineState.IDLE: "Send (Return)",
-    EngineState.LOADING: "Send (Return). The reply starts when the model is loaded.",
-    EngineState.WRITING: "Stop the reply ({})",
-    EngineState.NO_MODEL: "Send (Return). This loads the model first.",
-}
-_WAITS = "Send (Return). The message waits until the current reply is finished."
+_SEND = "Send (Return)"
 
 
 class ContextRing(QWidget):
@@ -77,8 +70,9 @@ class ContextRing(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        # The share of the context that is used; 1 where the chat does not fit.
+        # The share that is drawn, and the colour.
         self._share = 0.0
+        self._ink = ""
         # The text beside the ring.
         self.text = ""
         self.setFont(control_font(-1, tabular=True))
@@ -89,18 +83,30 @@ class ContextRing(QWidget):
     def show_use(self, use: ContextUse | None) -> None:
         """Show a count, or nothing where there is none.
 
-        A chat that does not fit has a full ring and "Too long"; one that is far too long has no count (`tokens` None).
+        A chat that does not fit has a full ring and "Too long", or "Over" by an estimate; one that is far too long has
+        no count (`tokens` None).
         One that fits shows 99 % at most.
         """
         self.setVisible(use is not None and use.tokens != 0)
-        self.text = ""
         if use is not None:
-            self._share = min(use.tokens / use.limit, 1.0) if use.tokens is not None and use.fits else 1.0
+            self._share = use.tokens / use.limit if use.tokens is not None and use.fits else 1.0
             mark = "~" if use.is_estimate else ""
             percent = "<1%" if 0 < self._share < 0.01 else f"{mark}{min(int(self._share * 100), 99)}%"
-            self.text = percent if use.fits else "Too long"
-            self.setAccessibleName(context_text(use))
-            set_tip(self, context_text(use))
+            self._ink = "danger" if self._share >= 1 else "warning" if self._share >= _NEARLY else "accent"
+            text = percent if use.fits else "Over" if use.may_fit else "Too long"
+            self._show_text(text, context_text(use))
+
+    def show_status(self, status: Status) -> None:
+        """Show how far a load is, in place of a count."""
+        self.setVisible(status.share is not None)
+        self._share = status.share or 0.0
+        self._ink = "accent"
+        self._show_text("", status.text)
+
+    def _show_text(self, text: str, tip: str) -> None:
+        self.text = text
+        self.setAccessibleName(tip)
+        set_tip(self, tip)
         self.updateGeometry()
         self.update()
 
@@ -109,8 +115,7 @@ class ContextRing(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors = self._theme.colors
-        share = self._share
-        ink = colors.danger if share >= 1 else colors.warning if share >= _NEARLY else colors.accent
+        ink = getattr(colors, self._ink)
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         edge = _STROKE / 2
@@ -118,8 +123,8 @@ class ContextRing(QWidget):
         painter.setPen(QPen(colors.border, _STROKE))
         painter.drawEllipse(ring)
         painter.setPen(QPen(ink, _STROKE, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
-        painter.drawArc(ring, 90 * 16, -round(share * _FULL_CIRCLE))
-        painter.setPen(colors.muted if share < _NEARLY else ink)
+        painter.drawArc(ring, 90 * 16, -round(self._share * _FULL_CIRCLE))
+        painter.setPen(colors.muted if self._ink == "accent" else ink)
         painter.drawText(self.rect().adjusted(_RING + TIGHT, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, self.text)
 
 
@@ -128,11 +133,9 @@ def context_text(use: ContextUse) -> str:
     if use.tokens is None:
         return f"This chat is far too long for this model ({use.limit:,} tokens)."
     typed = "This chat and your message take" if use.typed else "This chat takes"
-    if use.is_estimate:
-        tokens = TokenCount(use.tokens, exact=False).description
-        return f"{typed} {tokens} of the model's {use.limit:,}. The reply needs some too."
+    tokens = TokenCount(use.tokens, not use.is_estimate).description
     project = f" The project's files take {use.project:,} of them." if use.project else ""
-    return f"{typed} {use.tokens:,} of the model's {use.limit:,} tokens.{project} The reply needs some too."
+    return f"{typed} {tokens} of the model's {use.limit:,}.{project} The reply needs some too."
 
 
 class ComposerField(PromptField):
@@ -236,12 +239,12 @@ class Composer(QWidget):
         self.sends_later = True
         # The style of the outline.
         self._style = Qt.PenStyle.SolidLine
-        self._state = EngineState.LOADING
-        # Whether a message that is sent now waits for another reply.
-        self._waits = False
+        # Whether a reply is written in this chat, and what a message that is sent now waits for.
+        self._writing = False
+        self._sent_when = ""
         self.field = ComposerField(theme)
         self.button = RoundButton("send", "Send", theme, _BUTTON)
-        self.later = RoundButton("send", _WAITS, theme, _BUTTON)
+        self.later = RoundButton("send", _SEND, theme, _BUTTON)
         self.later.set_filled(False)
         self.meter = ContextRing(theme)
         self.attach = IconButton("attach", "Attach files", theme)
@@ -315,18 +318,12 @@ class Composer(QWidget):
         self.field.ensureCursorVisible()
         self.field.setFocus()
 
-    def set_state(self, state: EngineState, *, waits: bool = False) -> None:
-        """Show what the engine is busy with.
-
-        Args:
-            state: `WRITING` and `PREFILL` are of this chat.
-            waits: Whether a message that is sent now waits for another reply.
-        """
-        state = EngineState.WRITING if state is EngineState.PREFILL else state
-        if state is not self._state:
+    def set_state(self, *, writing: bool, sent_when: str) -> None:
+        """Show what the buttons do: whether a reply is written in this chat; for `sent_when` see `Status`."""
+        if writing is not self._writing:
             self.show_note("")
-        self._state = state
-        self._waits = waits
+        self._writing = writing
+        self._sent_when = sent_when
         self.refresh_button()
 
     def show_note(self, text: str) -> None:
@@ -340,7 +337,7 @@ class Composer(QWidget):
         self.show_note(reason)
 
     def _press(self) -> None:
-        if self._state is EngineState.WRITING:
+        if self._writing:
             self.stop_requested.emit()
         else:
             self._submit()
@@ -377,11 +374,13 @@ class Composer(QWidget):
 
     def refresh_button(self) -> None:
         """Show what the buttons do now: images are sent without words too."""
-        writing = self._state is EngineState.WRITING
+        writing = self._writing
         typed = bool(self.text.strip()) or self.files.has_images
         self.button.show_as("stop" if writing else "send", "Stop" if writing else "Send")
-        tip = _WAITS if self._waits and not writing else _TIPS[self._state].format(self._stop_keys)
+        send = f"{_SEND}. Sent when {self._sent_when}." if self._sent_when else _SEND
+        tip = f"Stop the reply ({self._stop_keys})" if writing else send
         set_tip(self.button, tip if writing or typed else "Type something to send")
+        set_tip(self.later, send)
         self.button.setEnabled(writing or typed)
         self.later.setVisible(writing and typed and self.sends_later)
 

@@ -8,7 +8,7 @@ from functools import partial
 from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
-from rdchat.chat.conversation import Message, MessageStatus, Notice
+from rdchat.chat.conversation import Message, Notice
 from rdchat.chat.presets import SavedPrompt, unused_name
 from rdchat.chat.titles import title_from_prompt
 from rdchat.inference.api import Role
@@ -23,19 +23,16 @@ from rdchat.ui.conversation.notices import Notices
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.tools_page import ChatToolsPopover
 from rdchat.ui.style import (
-    ENGINE_STATES,
     LARGE,
     SMALL,
     TEXT_WIDTH,
     TIGHT,
-    WAITING,
     Card,
     ElidedLabel,
     Ground,
     IconButton,
     Theme,
     column,
-    formatting,
     row,
     scrolled,
     small_text,
@@ -48,6 +45,8 @@ from rdchat.wording import counted
 # The height of a waiting message in pixels, and how many are shown at once; more scroll.
 _ROW = 28
 _MAX_ROWS = 3
+# States in which a reply waits for nothing.
+_BUSY = (EngineState.IDLE, EngineState.WRITING)
 
 
 class WaitingList(QWidget):
@@ -166,13 +165,9 @@ class ConversationView(Ground):
         chats.store_replaced.connect(self._forget_messages)
         # A search that ends closes the find bar; one that begins is followed when a chat is opened.
         chats.conversations_changed.connect(lambda: None if chats.query.text else self._find_searched())
-        replies.state_changed.connect(self._show_state)
-        for changed in (chat.opened, chat.unsent.waiting_changed, replies.state_changed, controller.context.changed):
-            changed.connect(self._show_waiting_messages)
-        replies.prefill_progressed.connect(lambda progress: self._show_waiting(formatting.prefill_text(progress)))
-        self._model.load_progressed.connect(lambda progress: self._show_waiting(formatting.load_text(progress)))
         meter = controller.context.meter
-        meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
+        for changed in (controller.status.changed, replies.state_changed, chat.unsent.waiting_changed, meter.changed):
+            changed.connect(self._show_status)
         meter.changed.connect(lambda: transcript.mark_left_out(self.sight.left_out))
         for changed in (chat.opened, chat.options_changed, meter.changed):
             changed.connect(lambda: self.welcome.show_project(chat, meter.use))
@@ -266,7 +261,7 @@ class ConversationView(Ground):
     def _show_conversation(self) -> None:
         self._show_typed()
         self._show_messages()
-        self._show_state()
+        self._show_status()
         self._find_searched()
 
     def _show_typed(self) -> None:
@@ -295,48 +290,29 @@ class ConversationView(Ground):
         self._show_page()
         self.transcript.add_message(message)
         self._show_in_find_bar()
-        if message.status is MessageStatus.STREAMING and self._model.loading:
-            self.transcript.set_waiting(message.id, "Loading the model…")
 
-    def _show_state(self) -> None:
-        """Show the composer the engine's state; while another chat's reply is written, as if the engine were idle."""
-        replies = self._controller.replies
+    def _show_status(self) -> None:
+        """Show the status at the composer and its ring, above the messages that wait, and in a reply that waits."""
+        status = self._controller.status.value
         # A reply that waits for the model and a call of a tool count as well.
-        writing = self._chat.id in replies.chats_being_written
-        state = replies.state
-        if state is EngineState.PREFILL:
-            self._show_waiting(ENGINE_STATES[state] if replies.is_sent else WAITING)
-        if state in (EngineState.WRITING, EngineState.PREFILL) or writing:
-            state = EngineState.WRITING if writing else EngineState.IDLE  # IDLE: another chat's reply is written
-        self.composer.set_state(state, waits=not replies.free)
-        self._show_page()
-
-    def _show_waiting_messages(self) -> None:
-        """Show the messages that wait, and for what: the first of these that holds.
-
-        A model or drafter that is not loaded, a measurement, a chat that is being shortened, else a reply.
-        """
-        here = self._chat.unsent.waiting_in(self._chat.id)
-        what = "the reply is finished" if self._chat.streaming_id else "the reply in another chat is finished"
-        if self._controller.replies.state in (EngineState.LOADING, EngineState.NO_MODEL):
-            what = "the drafter is loaded" if self._controller.replies.drafting.loading else "a model is loaded"
-        elif self._model.engine.measuring:
-            what = "the measurement is finished"
-        elif self._controller.context.is_awaited:
-            what = "the chat is shortened"
-        self.waiting.show_messages(here, f"Sent when {what}")
+        writing = self._chat.id in self._controller.replies.chats_being_written
+        self.composer.set_state(writing=writing, sent_when=status.sent_when)
+        if status.state is EngineState.LOADING:
+            self.composer.meter.show_status(status)
+        else:
+            self.composer.meter.show_use(self._controller.context.meter.use)
+        # Where the engine has nothing to do, they wait for the person's decision.
+        sent_when = status.sent_when or "you have answered"
+        self.waiting.show_messages(self._chat.unsent.waiting_in(self._chat.id), f"Sent when {sent_when}")
+        last_id = self._chat.path.last_id
+        if last_id is not None and last_id == self._chat.streaming_id and status.state not in _BUSY:
+            self.transcript.set_waiting(last_id, status.text)
         self._show_page()
 
     def _show_page(self) -> None:
         self.welcome.show_model(self._model)
         is_begun = self._chat.path or self._chat.unsent.waiting_in(self._chat.id)
         self.stack.setCurrentWidget(self.transcript if is_begun else self.welcome)
-
-    def _show_waiting(self, text: str) -> None:
-        """Show what the chat's reply waits for, if it is empty and the last message."""
-        last_id = self._chat.path.last_id
-        if last_id is not None and last_id == self._chat.streaming_id:
-            self.transcript.set_waiting(last_id, text)
 
     # The composer
 

@@ -1,7 +1,8 @@
 """Banners above the transcript: notices of the services, with buttons to act on them or to close them.
 
-`Notices` decides what is shown, in which `Banner` and under which key; `BannerArea` shows the newest ones. A banner
-replaces the one of the same key, so each kind of notice has a key: "model", "storage", "update", "undo", "context".
+`Notices` decides what is shown, in which `Banner` and under which key; `BannerArea` shows the newest one. A banner
+replaces the one of the same key, so each kind of notice has a key: "model", "storage", "update", "undo", "context";
+"chat" is for what concerns the open chat alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
 from rdchat.services.chat.chat_prompt import ChatPrompt, seen
 from rdchat.services.chat.reply_recorder import Reply
-from rdchat.services.chat_controller import NOT_KEPT, ChatController
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Step
 from rdchat.services.engine.engine_request import Failure
 from rdchat.services.files.part_choice import TokenCount
@@ -53,20 +54,12 @@ from rdchat.wording import counted
 
 UNDO_MS = 10_000
 """How long Undo is offered."""
-# More banners would take the chat's room.
-_MAX_BANNERS = 2
 # The least width that buttons leave beside them for text, icon and close button, in pixels.
 _TEXT_WIDTH = 260
 type Action = tuple[str, Callable[[], object]] | tuple[str, Callable[[], object], str]
 """The text of a button, what it does, and perhaps a tooltip."""
 # The icon and its colour in banners of failures.
 _DANGER = ("warning", "danger")
-# The text of a banner while a chat is being shortened.
-_DOING = {
-    Doing.LEAVING_OUT: "Finding out how much fits…",
-    Doing.SUMMARISING: "Summarising the oldest messages…",
-    Doing.STARTING_ANEW: "Summarising this chat for a new one…",
-}
 
 
 class Banner(Card):
@@ -135,7 +128,7 @@ class Banner(Card):
 
 
 class BannerArea(QWidget):
-    """The two newest banners, the newest below; older ones wait. A banner replaces one of the same key."""
+    """The newest banner; older ones wait. A banner replaces one of the same key."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,8 +158,8 @@ class BannerArea(QWidget):
 
     def _show_newest(self) -> None:
         banners = list(self._keyed.values())
-        for index, banner in enumerate(reversed(banners)):
-            banner.setVisible(index < _MAX_BANNERS)
+        for banner in banners:
+            banner.setVisible(banner is banners[-1])
         self.setVisible(bool(banners))
 
     def banner(self, key: str) -> Banner | None:
@@ -210,17 +203,20 @@ class Notices(QObject):
         slot.unload_started.connect(self._show_unloaded)
         slot.load_started.connect(lambda: self.area.close_banner("model"))
         controller.notice_raised.connect(self.show_notice)
+        controller.chat_notice_raised.connect(lambda notice: self.show_banner("chat", notice.title, notice.detail))
         controller.storage.failed.connect(self.show_storage_failure)
         controller.storage.recovered.connect(lambda: self.area.close_banner("storage"))
         controller.borrowed.changed.connect(self._show_borrowed)
         controller.chats.order.undo_offered.connect(self._offer_undo)
         controller.chats.conversations_changed.connect(self._end_offer)
-        chat.opened.connect(self._on_opened)
+        chat.opened.connect(self._end_offer)
+        chat.opened.connect(lambda: self.area.close_banner("chat"))
         controller.context.changed.connect(self._show_outgrown)
         controller.context.summary_progressed.connect(self._show_summary_progress)
         chat.files.changed.connect(self._show_outgrown)
         controller.prompt_refused.connect(self._show_refused)
         controller.replies.sending_asked.connect(self._ask_to_send)
+        controller.replies.state_changed.connect(self._end_question)
         chat.project_taken.connect(self._show_project)
         # Its banner speaks of the next question of this chat, and of the project that the chat has now.
         for ended in (chat.opened, chat.message_added):
@@ -265,6 +261,11 @@ class Notices(QObject):
                 replies.stop_replies(chat.id)
 
         box.finished.connect(end)
+
+    def _end_question(self) -> None:
+        """Close the question once no reply waits for it: it was stopped, or another model writes it."""
+        if self._question is not None and all(each.request is not None for each in self._controller.replies.live):
+            self._question.reject()
 
     def show_banner(
         self,
@@ -356,11 +357,6 @@ class Notices(QObject):
         if self._controller.chats.order.history.last is not self._offered:
             self.area.close_banner("undo")
 
-    def _on_opened(self) -> None:
-        """Close what is true of a temporary chat alone, which may have ended."""
-        self._end_offer()
-        self.area.close_banner(f"notice {NOT_KEPT.title}")
-
     # A chat that is too long
 
     def _show_outgrown(self) -> None:
@@ -393,11 +389,12 @@ class Notices(QObject):
         context = self._controller.context
         if doing is not Doing.NOTHING:
             stop = ("Stop", context.stop_work, "The chat stays as it is")
-            return self.show_banner("context", _DOING[doing], "", "waiting", "muted", actions=[stop])
+            return self.show_banner("context", doing.value, "", "waiting", "muted", actions=[stop])
         takes = "" if use.tokens is None else f"It has {TokenCount(use.tokens, not use.is_estimate).description}. "
         shorten = "Shorten it" if use.typed else "Edit it to shorten it"
         remedy = "Choose how to shorten it." if use.can_cut else f"{shorten}, or choose another model."
-        title = f"This {'chat' if use.can_cut else 'message'} is too long for this model ({use.limit:,} tokens)"
+        verb = "may be" if use.may_fit else "is"
+        title = f"This {'chat' if use.can_cut else 'message'} {verb} too long for this model ({use.limit:,} tokens)"
         actions: list[Action] = [
             ("Leave Out the Oldest", context.cut_oldest, "They stay in the chat, but are not sent to the model"),
             ("Summarise the Oldest", context.summarise, "A summary of them is sent to the model instead"),
@@ -408,7 +405,14 @@ class Notices(QObject):
             actions.append(("Start a New Chat", context.start_anew, tip))
         if not use.can_cut:
             actions = []
+        if use.may_fit:
+            actions.append(("Send Anyway", self._send_anyway, "The server may leave out its beginning, or refuse it"))
         return self.show_banner("context", title, f"{takes}{remedy}", "warning", "warning", actions=actions)
+
+    def _send_anyway(self) -> None:
+        self._controller.context.accept_length()
+        if self._composer.text.strip():
+            self._composer.field.submit_requested.emit()
 
     def _show_summary_progress(self, progress: SummaryProgress) -> None:
         part = f"Part {progress.part} of {progress.parts}: " if progress.parts > 1 else ""

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QMenu, QStackedWidget, QWidget
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.verifying_and_deleting import TrashedFolder
-from rdchat.inference.api import LoadProgress, ModelCard, ModelPart
+from rdchat.inference.api import ModelCard, ModelPart
 from rdchat.services.engine.engine_request import Failure
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_models
 from rdchat.services.models.file_actions import RemovalQuestion
@@ -43,7 +43,6 @@ from rdchat.ui.style import (
     add_action,
     choice_box,
     column,
-    load_text,
     nothing,
     pop_up,
     push_button,
@@ -80,7 +79,7 @@ class ResultLine(QWidget):
         slot = models.slot
         verification = models.verification
         show = self.show_text
-        slot.load_progressed.connect(self._on_load_progress)
+        models.status.changed.connect(self._show_load)
         slot.loaded.connect(lambda info: show(f"{short_name(info.name)} is loaded.", "success"))
         slot.failed.connect(self._on_load_failed)
         slot.unload_started.connect(lambda: show("Unloading…"))
@@ -154,9 +153,9 @@ class ResultLine(QWidget):
         """Return a text about a model, which names a model that is not the visible one."""
         return text if self._is_visible(model) else f"{short_name(model.name)}: {text}"
 
-    def _on_load_progress(self, progress: LoadProgress) -> None:
+    def _show_load(self) -> None:
         if self._model is not None and self._models.library.is_loading(self._model):
-            self.show_text(load_text(progress))
+            self.show_text(self._models.status.value.text)
 
     def _on_load_failed(self, failure: Failure) -> None:
         link = "Load Anyway" if failure.can_load_anyway else ""

@@ -1,4 +1,4 @@
-"""The parts of the speed panel: figures, folds, rows, and the line of the engine's state.
+"""The parts of the speed panel: figures, folds, rows, and the line of the app's status.
 
 `verdict` returns the line on what a reply's figures mean: whether drafting made it faster. It claims only what was
 measured, and gives no verdict, good or bad, while other work keeps the computer busy.
@@ -9,26 +9,15 @@ from typing import NamedTuple
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api import (
-    PATH_SEPARATOR,
-    LoadProgress,
-    PrefillProgress,
-    Spent,
-    Statistics,
-    grouped_entries,
-    ledger_rows,
-    spent_ms,
-)
-from rdchat.services.chat.chat_context import SummaryProgress
+from rdchat.inference.api import PATH_SEPARATOR, Spent, Statistics, grouped_entries, ledger_rows, spent_ms
+from rdchat.services.app_status import AppStatus
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.figures import DETAILS, FIGURES, Bar, BarChart, FigureSource, Sparkline, TimeBar
 from rdchat.ui.style import (
     DEFINITIONS,
-    ENGINE_STATES,
     MEDIUM,
     STAGES,
     TIGHT,
-    WAITING,
     ElidedLabel,
     SectionHead,
     Theme,
@@ -49,6 +38,8 @@ from rdchat.wording import counted
 
 # Parameters below which a model's steps are so short that a draft often costs more than it saves.
 _SMALL_MODEL = 1_000_000_000
+# States whose progress a bar shows.
+_WAITS = (EngineState.LOADING, EngineState.PREFILL, EngineState.SHORTENING)
 # Shorter times of a stage are shown as a dash.
 _MIN_MS = 0.5
 # By which a row of times is indented below the row that it is a part of, in pixels.
@@ -392,44 +383,21 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
 
 
 class StatusLine(QWidget):
-    """The engine's state, with its progress while it loads a model or reads a prompt."""
+    """The app's status, with a bar during a wait."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self, status: AppStatus, theme: Theme) -> None:
         super().__init__()
-        self.state = ElidedLabel(theme, ENGINE_STATES[EngineState.IDLE], "muted")
+        self._status = status
+        self.state = ElidedLabel(theme, "", "muted")
         self.state.setFont(control_font(tabular=True))
         self.progress = ThinBar("Progress", 4)
         keep_room(self.progress)
-        self._state = EngineState.IDLE
         column(self.state, self.progress, within=self, spacing=TIGHT)
+        status.changed.connect(self._show_status)
+        self._show_status()
 
-    def show_state(self, state: EngineState, is_sent: bool) -> None:
-        """Show the engine's state; a reply that is not sent to the engine yet waits."""
-        # While a model is loaded, `show_load` has written the more exact text already.
-        if state is not EngineState.LOADING or state is not self._state:
-            waits = state is EngineState.PREFILL and not is_sent
-            self._show(WAITING if waits else ENGINE_STATES[state], None)
-        self._state = state
-        self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
-
-    def show_load(self, progress: LoadProgress) -> None:
-        self._show(formatting.load_text(progress), progress.fraction)
-
-    def show_prefill(self, progress: PrefillProgress) -> None:
-        if progress.images:
-            self._show(formatting.prefill_text(progress), None)
-            return
-        text = f"Reading the prompt: {progress.processed:,} of {progress.total:,}"
-        self._show(text, progress.processed / max(progress.total, 1))
-
-    def show_summary(self, progress: SummaryProgress) -> None:
-        """Show how far the model is with the summary of a chat."""
-        reading = f"Reading for a summary: {progress.read:,} of {progress.to_read:,}"
-        share = progress.read / progress.to_read if progress.to_read else None
-        self._show("Writing a summary…" if progress.written else reading, share)
-        self.progress.setVisible(not progress.written)
-
-    def _show(self, text: str, share: float | None) -> None:
-        """Show a state and how much of it is done; see `show_share`."""
-        self.state.setText(text)
-        show_share(self.progress, share)
+    def _show_status(self) -> None:
+        status = self._status.value
+        self.state.setText(status.text)
+        self.progress.setVisible(status.state in _WAITS)
+        show_share(self.progress, status.share)

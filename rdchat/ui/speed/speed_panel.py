@@ -14,8 +14,7 @@ from PySide6.QtWidgets import QScrollArea, QWidget
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api import Mode, Role, Statistics
 from rdchat.server.server_settings import Phase, RequestFacts
-from rdchat.services.chat.chat_context import Doing
-from rdchat.services.chat.replies import Replies
+from rdchat.services.app_status import AppStatus
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.server_control import ServerControl
@@ -56,14 +55,14 @@ class ServerLines(QWidget):
 
     Args:
         server: The server.
-        replies: The window's replies, which pause that of a client.
+        status: What the window does, which pauses the reply to a client.
         theme: The appearance to follow.
     """
 
-    def __init__(self, server: ServerControl, replies: Replies, theme: Theme) -> None:
+    def __init__(self, server: ServerControl, status: AppStatus, theme: Theme) -> None:
         super().__init__()
         self._server = server
-        self._replies = replies
+        self._status = status
         # The request that is shown. It stays after its end, until the next one begins or the server stops.
         self._request: RequestFacts | None = None
         self.client = ElidedLabel(theme)
@@ -79,7 +78,7 @@ class ServerLines(QWidget):
         head = ThemedLabel(theme, "Server", points_more=-0.5, bold=True)
         client = row((self.client, 1), self.stop)
         column(Separator(theme), head, client, self.doing, self.figures, within=self, spacing=TIGHT)
-        for changed in (server.facts_changed, server.changed, replies.state_changed):
+        for changed in (server.facts_changed, server.changed, status.changed):
             changed.connect(self.show_server)
         self.show_server()
 
@@ -112,8 +111,9 @@ class ServerLines(QWidget):
 
     def _doing(self, running: RequestFacts) -> str:
         """Return what a request does, such as `Writing  ·  120 tokens`."""
-        paused = running.phase is not Phase.LOADING and self._replies.state in _BUSY
-        phase = "Waits until your reply ends" if paused else REQUEST_PHASES[running.phase]
+        phase = REQUEST_PHASES[running.phase]
+        if (sent_when := self._status.value.sent_when) and running.phase is not Phase.LOADING:
+            phase = f"Waits until {sent_when}"
         return f"{phase}  ·  {counted(running.tokens, 'token')}" if running.tokens else phase
 
     def _stop_request(self) -> None:
@@ -131,7 +131,6 @@ class SpeedPanel(QScrollArea):
     def __init__(self, controller: ChatController, theme: Theme) -> None:
         super().__init__()
         self._controller = controller
-        self._context = controller.context
         self._settings = controller.settings
         # What the panel shows; only `_show` changes it.
         self._source = FigureSource(state=controller.replies.state)
@@ -145,26 +144,22 @@ class SpeedPanel(QScrollArea):
         self.throttle = Throttle(self, self._show_pending)
         self.setAccessibleName("Speed panel")
         self.setMinimumWidth(220)
-        self.status = StatusLine(theme)
+        self.status = StatusLine(controller.status, theme)
         self._training: TrainingControl | None = None
         self.training = TextButton("", theme)
         self.training.setAccessibleName("Show the training")
         set_tip(self.training, "Show the training in the Models window")
         self.training.hide()
         self.speed = SpeedFigures(theme)
-        self.server = ServerLines(controller.server, controller.replies, theme)
+        self.server = ServerLines(controller.server, controller.status, theme)
         self.drafting = DraftControls(controller.drafting, theme)
         self.details = Details(theme)
         self.sections = self.drafting, self.details
         self._column = self._build_column(theme)
         scrolled(self._column, self)
         controller.replies.state_changed.connect(self._show_state)
-        controller.model_slot.load_progressed.connect(self.status.show_load)
-        controller.replies.prefill_progressed.connect(self.status.show_prefill)
         controller.replies.statistics_changed.connect(self._note_statistics)
         controller.chat.message_changed.connect(self._note_message)
-        self._context.summary_progressed.connect(self.status.show_summary)
-        self._context.changed.connect(self._show_state)
         controller.server.changed.connect(self._show_server)
         self._show_state()
         self._show_server()
@@ -215,9 +210,6 @@ class SpeedPanel(QScrollArea):
         if state is EngineState.PREFILL and self._source.state is not state:
             # A reply begins, or begins again.
             self._clear_figures()
-        # While an idle engine's chat is shortened, the line shows the progress of the summary.
-        if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
-            self.status.show_state(state, self._controller.replies.is_sent)
         self._show(state=state, model=self._controller.model_slot.info)
         if self._is_elsewhere and state not in _BUSY:
             # The reply in another chat has ended: go back to the open chat.

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rdchat import host, paths
-from rdchat.inference.api import Dtype, LoadProgress, PrefillProgress, ranked_model, remote_model
+from rdchat.inference.api import Dtype, ranked_model, remote_model
 from rdchat.wording import size_text
 
 NONE = "\N{EN DASH}"
@@ -108,20 +108,6 @@ def listed(names: Sequence[str], limit: int, mark: str = ", ") -> str:
     """Return the first `limit` names with `mark` between them, and how many more there are: `a, b and 3 more`."""
     more = len(names) - limit
     return mark.join(names[:limit]) + (f"{mark[-1]}and {more:,} more" if more > 0 else "")
-
-
-def load_text(progress: LoadProgress) -> str:
-    """Return `Loading the weights… 40 %`."""
-    done = "" if progress.fraction is None else f" {percent(progress.fraction)}"
-    return f"{progress.stage.rstrip('.…')}…{done}"
-
-
-def prefill_text(progress: PrefillProgress) -> str:
-    """Return `Seeing images: 2 left`, or `Reading the prompt: 512 of 2,048 tokens` with the number of cached tokens."""
-    if progress.images:
-        return f"Seeing images: {progress.images} left"
-    cached = f", {progress.cached:,} from memory" if progress.cached else ""
-    return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens{cached}"
 
 
 def day_text(when: float | None) -> str:

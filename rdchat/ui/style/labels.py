@@ -48,9 +48,6 @@ LEDGER_COLUMNS: Mapping[str, str] = _TEXTS.pop("Ledger columns")
 DRAFT_SETTINGS: Mapping[str, str] = _TEXTS.pop("Draft settings")
 TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")
 MODES: Mapping[str, str] = _TEXTS.pop("Modes")
-ENGINE_STATES: Mapping[str, str] = _TEXTS.pop("Engine states")
-WAITING = "Waiting…"
-"""Shown in place of the engine's state until the model gets the request."""
 REQUEST_PHASES: Mapping[str, str] = _TEXTS.pop("Request phases")
 LEGENDS: Mapping[str, str] = _TEXTS.pop("Legends")
 ENDS: Mapping[str, tuple[str, str]] = _TEXTS.pop("Ends")

@@ -273,7 +273,7 @@ class ImportExport(QObject):
         if (chat := self._controller.chat.stored_conversation) is not None:
             self._show_export(chat)
         elif self._controller.chat.temporary:
-            self._controller.notice_raised.emit(NOT_KEPT)
+            self._controller.chat_notice_raised.emit(NOT_KEPT)
 
     def _show_export(self, chat: Conversation | None) -> None:
         """Ask how to export a chat, or all."""

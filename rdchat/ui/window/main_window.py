@@ -124,7 +124,7 @@ class MainWindow(QMainWindow):
         self.conversation = ConversationView(controller, theme, transcript)
         # The place of the panel, which is built when it is first shown.
         self.panel_side = QWidget()
-        model = ModelButton(controller.model_slot, controller.settings, controller.remote)
+        model = ModelButton(controller.model_slot, controller.status, controller.settings, controller.remote)
         parts = WindowParts(self.sidebar, self.conversation, self.panel_side, model, self.windows)
         self.commands = Commands(self, parts, controller, theme)
         self.actions_ = WindowActions(self.menuBar(), menus(self.commands), self)

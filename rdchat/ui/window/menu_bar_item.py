@@ -78,14 +78,10 @@ class MenuBarItem(QSystemTrayIcon):
         self._statistics = statistics
 
     def _state_text(self) -> str:
-        slot = self._controller.model_slot
-        speed = self._statistics.decode_tps
-        doing = {
-            EngineState.IDLE: "asleep" if slot.engine.asleep else "ready",
-            EngineState.PREFILL: "reading the prompt",
-            EngineState.WRITING: f"{rate(speed)} tokens/s" if speed else "writing",
-        }.get(self._controller.replies.state)
-        return f"{slot.name}  ·  {doing}" if doing else self._commands.parts.model.accessibleDescription()
+        status = self._controller.status.value
+        speed = self._statistics.decode_tps if status.state is EngineState.WRITING else None
+        parts = self._controller.model_slot.name, status.text, f"{rate(speed)} tokens/s" if speed else ""
+        return "  ·  ".join(filter(None, parts))
 
     def _fill(self) -> None:
         menu = self.menu

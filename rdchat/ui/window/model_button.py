@@ -5,9 +5,11 @@ from textwrap import shorten
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton
 
-from rdchat.inference.api import LoadProgress, ModelCard, ranked_model, remote_model
+from rdchat.inference.api import ModelCard, ranked_model, remote_model
+from rdchat.services.app_status import AppStatus
 from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.services.storage_watch import SettingsControl
 from rdchat.ui.speed.draft_controls import add_models
@@ -22,6 +24,7 @@ class ModelButton(QPushButton):
 
     Args:
         slot: Has the loaded model, and loads others.
+        status: Says how far a load is, and whether the model is asleep.
         settings: Have the models that were used lately.
         remote: The remote servers and their models.
 
@@ -33,9 +36,10 @@ class ModelButton(QPushButton):
     models_requested = Signal()
     choices_changed = Signal()
 
-    def __init__(self, slot: ModelSlot, settings: SettingsControl, remote: RemoteServers) -> None:
+    def __init__(self, slot: ModelSlot, status: AppStatus, settings: SettingsControl, remote: RemoteServers) -> None:
         super().__init__(flat=True)
         self._slot = slot
+        self._status = status
         self._settings = settings
         self._remote = remote
         self._installed: FolderSearch | None = None
@@ -44,10 +48,8 @@ class ModelButton(QPushButton):
         self._menu.aboutToShow.connect(self.look_for_models)
         self.setMenu(self._menu)
         self.setAccessibleName("Model")
-        for changed in (slot.load_started, slot.loaded, slot.failed, slot.unload_started):
+        for changed in (status.changed, slot.load_started, slot.loaded):
             changed.connect(self.update_button)
-        slot.engine.asleep_changed.connect(self.update_button)
-        slot.load_progressed.connect(self._show_load)
         self.update_button()
 
     def offer_models(self, installed: FolderSearch) -> None:
@@ -85,15 +87,14 @@ class ModelButton(QPushButton):
     def update_button(self) -> None:
         """Show the loaded model, or that there is none."""
         model = self._slot.info
-        if self._slot.loading:
-            self._show("Loading the model…", "Loading the model. Click to choose another.")
-        elif model is None:
-            self._show("No model", "No model is loaded. Click to choose one.")
+        status = self._status.value
+        if model is None:
+            self._show(status.text, f"{status.detail}\nClick to choose a model.".strip())
         elif model.server:
             tip = f"It runs on {model.server} ({model.device}): what you send leaves {formatting.MACHINE}."
             self._show(formatting.remote_label(model.server, model.name), f"{tip}\nClick to choose another model.")
         else:
-            asleep = self._slot.engine.asleep
+            asleep = status.state is EngineState.ASLEEP
             chosen = self._slot.chosen
             name = formatting.model_label(chosen) if chosen and ranked_model(chosen) else model.name
             text = f"{name}  ·  asleep" if asleep else name
@@ -104,11 +105,6 @@ class ModelButton(QPushButton):
         self.setText(button_text(text))
         set_tip(self, tip)
         self.setAccessibleDescription(text)
-
-    def _show_load(self, progress: LoadProgress) -> None:
-        # A draft model reports its progress too; the name of the loaded model stays then.
-        if self._slot.loading:
-            self._show(formatting.load_text(progress), "Loading the model. Click to choose another.")
 
     def _fill_menu(self) -> None:
         """List models by where they are from, then servers with a problem, then ways to other models.

@@ -13,7 +13,6 @@ from rdchat import mac_desktop
 from rdchat.chat.attachments.kinds import is_image
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import ModelSlot
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.model_offers import SightLine
 from rdchat.ui.files.attaching import FileAttacher
@@ -37,7 +36,6 @@ _WIDTH = 600
 _HEIGHT = 340
 _NEW, _OPEN, _STOP = map(QKeySequence, ("Ctrl+N", "Ctrl+Return", "Ctrl+."))
 _NATIVE = QKeySequence.SequenceFormat.NativeText
-_WAITS = {EngineState.LOADING: "Loading the model…", EngineState.PREFILL: "Reading the prompt…"}
 
 
 class QuickWindow(SideWindow):
@@ -55,6 +53,7 @@ class QuickWindow(SideWindow):
         self.setAttribute(Qt.WidgetAttribute.WA_MacAlwaysShowToolWindow)
         self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)
         self._replies = controller.replies
+        self._status = controller.status
         self._quick = controller.quick
         self._theme = theme
         self._main = parent
@@ -103,10 +102,8 @@ class QuickWindow(SideWindow):
         quick.path_changed.connect(self._show_messages)
         quick.changed.connect(transcript.update_message)
         quick.grew.connect(transcript.append_text)
-        for changed in (quick.changed, self._replies.state_changed):
-            changed.connect(lambda *_changed: self._show_state())
-        self._replies.prefill_progressed.connect(lambda progress: self._show_state(formatting.prefill_text(progress)))
-        model.load_progressed.connect(lambda progress: self._show_state(formatting.load_text(progress)))
+        for changed in (quick.changed, self._replies.state_changed, self._status.changed):
+            changed.connect(self._show_state)
 
     def open_here(self) -> None:
         """Show it in the upper half of the screen with the pointer; hide it if it has the keyboard."""
@@ -153,20 +150,18 @@ class QuickWindow(SideWindow):
         # Again: the reply that it tells about has its widget now.
         self._show_state()
 
-    def _show_state(self, progress: str = "") -> None:
+    def _show_state(self) -> None:
         """Show what a reply waits for or does, and the parts that need an exchange once there is one."""
         quick = self._quick
-        state = self._replies.state
-        self.composer.set_state(EngineState.WRITING if quick.busy else EngineState.IDLE, waits=not self._replies.free)
+        status = self._status.value
+        self.composer.set_state(writing=quick.busy, sent_when=status.sent_when)
         for part in (self.new, self.open_chat, self.transcript):
             part.setVisible(bool(quick.path))
         model = self._replies.model.info
         self.remote.show_text(formatting.remote_label(model.server, model.name) if model and model.server else "")
-        if quick.waiting:
-            what = "measurement" if self._replies.model.engine.measuring else "reply in another chat"
-            progress = f"Waiting for the {what}…"
         if quick.busy:
-            self.transcript.set_waiting(quick.path.ids[-1], progress or _WAITS.get(state, ""))
+            text = f"Sent when {status.sent_when}" if quick.waiting else status.text
+            self.transcript.set_waiting(quick.path.ids[-1], text)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.windowHandle().startSystemMove()

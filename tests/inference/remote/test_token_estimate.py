@@ -57,6 +57,12 @@ def test_the_rest_of_a_very_long_text_counts_as_its_beginning() -> None:
     assert estimated_tokens("") == 0
 
 
+def test_line_breaks_are_counted() -> None:
+    """Of a table of numbers, 44 tokens were estimated and 76 counted."""
+    assert estimated_tokens("\n" * 8) == 2
+    assert estimated_tokens("a,1\n" * 50) == pytest.approx(50 * (3 + 0.65), rel=0.02)
+
+
 @pytest.mark.parametrize("shape", ["only a letter", "only blanks", "only quotes"])
 def test_an_estimate_grows_no_faster_than_its_text(shape: str) -> None:
     assert_grows_no_faster(estimated_tokens, SHAPES[shape])

@@ -109,7 +109,7 @@ def test_options_are_told_after_loading_and_asked_for_again_when_a_model_is_name
     asked = len(engine.options_asked)
     engine.options = DraftOptions(Path(), (ModeOption(Mode.SPECULATIVE, False, "Other tokens."),))
     drafting.change(replace(_LOOKUP, draft_tokens=3))
-    assert not drafting.checking
+    window.wait_until(lambda: not drafting.checking)
     drafting.change(DraftSettings(mode=Mode.SPECULATIVE, draft_model="small"))
     assert drafting.checking
     window.wait_until(lambda: not drafting.checking)
@@ -256,4 +256,4 @@ def test_the_draft_model_is_loaded_beside_the_model_and_named(window: Window, en
     window.wait_until(lambda: len(engine.requests) == 1)
     assert engine.drafters_loaded == [chosen], "before the reply that waits for the model"
     window.wait_until_idle()
-    assert not window.drafting.loading
+    window.wait_until(lambda: not window.drafting.checking)

@@ -105,9 +105,16 @@ def test_the_tokens_of_a_remote_model_are_estimates_that_refuse_nothing_that_mig
         assert bool(files.excess) == is_refused
     choice = files.part_choice(file.id)
     assert choice is not None
-    chosen = choice.choose_beginning(0).count
-    assert chosen is not None
-    assert not chosen.exact
+    beginning = choice.choose_beginning(0)
+    assert beginning.part is not None
+    assert beginning.count is not None
+    assert not beginning.count.exact
+    whole = choice.tokens
+    files.choose_part(file.id, beginning.part)
+    window.wait_until(lambda: file.count is not None)
+    again = files.part_choice(file.id)
+    assert again is not None
+    assert again.tokens == whole, "the file had another size with each part"
 
 
 @pytest.mark.slow

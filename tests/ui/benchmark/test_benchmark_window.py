@@ -248,10 +248,10 @@ def test_no_benchmark_begins_while_a_model_is_loading(chat: Chat, bench: Benchma
     """It would have been exported with the environment of no model."""
     chat.engine.load_gate.shut()
     chat.controller.model_slot.load_model("other")
-    assert (bench.start.isEnabled(), bench.status.text()) == (False, "The model is still loading.")
+    assert (bench.start.isEnabled(), bench.status.text()) == (False, "Getting ready…")
     chat.engine.load_gate.open()
     chat.wait_for(EngineState.IDLE)
-    assert bench.start.isEnabled()
+    chat.qtbot.waitUntil(bench.start.isEnabled)
 
 
 def test_the_menu_opens_the_page_shown_last_and_quitting_asks_first(

@@ -114,7 +114,7 @@ def test_the_replay_pauses_skips_and_begins_again(qtbot: QtBot, race: RaceView, 
 def test_a_race_can_be_stopped(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, race: RaceView, run: Run) -> None:
     chat.engine.gate.shut()
     bench.start.click()
-    assert (bench.start.text(), bench.status.text()) == ("Stop", "Starting…")
+    assert (bench.start.text(), bench.status.text()) == ("Stop", "Measuring…")
     assert not bench.race_form.isEnabled()
     chat.engine.gate.allow(1)
     qtbot.waitUntil(lambda: bench.status.text() == "0 of 2: Off, prompt 1 of 1")
@@ -149,7 +149,7 @@ def test_a_race_waits_for_the_reply_that_is_being_written(
     chat.controller.send("Hello")
     chat.wait_for(EngineState.WRITING)
     bench.start.click()
-    assert bench.status.text() == "Waiting for the reply that is being written…"
+    assert bench.status.text() == "Starts when the current reply is finished"
     with qtbot.waitSignal(chat.controller.benchmark.ended):
         chat.engine.gate.open()
 

@@ -136,7 +136,7 @@ def test_a_selected_text_is_added_to_the_notes(window: MainWindow, chat: Chat) -
 def test_a_chat_without_notes_says_so(window: MainWindow, chat: Chat) -> None:
     chat.start()
     chat.say("Hi")
-    with chat.qtbot.waitSignal(chat.controller.notice_raised) as raised:
+    with chat.qtbot.waitSignal(chat.controller.chat_notice_raised) as raised:
         window.conversation.transcript.note_requested.emit(chat.open.path[-1], "Hello")
     assert raised.args[0].title == "This chat has no notes"
     assert window.findChild(NoteSheet) is None

@@ -10,7 +10,6 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.presets import Preset
 from rdchat.inference.api import AnswerShape, ShapeKind
 from rdchat.services.chat.chat_context import ContextUse
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer, ContextRing
 from rdchat.ui.style import Theme
 from rdchat.ui.style.theme import DEFAULT_TEXT
@@ -26,7 +25,7 @@ def composer(qtbot: QtBot, theme: Theme) -> Composer:
     composer = Composer(theme)
     qtbot.addWidget(composer)
     composer.resize(600, 300)
-    composer.set_state(EngineState.IDLE)
+    composer.set_state(writing=False, sent_when="")
     composer.show()
     composer.field.setFocus()
     return composer
@@ -105,10 +104,11 @@ def test_a_text_of_several_lines_has_the_whole_width(qtbot: QtBot, composer: Com
 
 
 def test_while_writing_one_button_stops_and_another_sends(qtbot: QtBot, composer: Composer) -> None:
-    composer.set_state(EngineState.WRITING, waits=True)
+    composer.set_state(writing=True, sent_when="the current reply is finished")
     assert not composer.later.isVisible()
     composer.set_text("next question")
     assert composer.button.accessibleName() == "Stop"
+    assert composer.later.toolTip() == "Send (Return). Sent when the current reply is finished."
     with qtbot.waitSignal(composer.stop_requested):
         click_on(composer.button)
     assert composer.text == "next question"
@@ -187,7 +187,7 @@ def test_the_ring_follows_what_is_typed(qtbot: QtBot, window: MainWindow, chat: 
     qtbot.keyClicks(composer.field, "one two three four")
     qtbot.waitUntil(lambda: composer.meter.text == "25%")
     assert composer.meter.isVisible()
-    assert "5 of the model's 20 tokens" in composer.meter.accessibleName()
+    assert "take 5 tokens of the model's 20." in composer.meter.accessibleName()
     qtbot.keyClicks(composer.field, " word" * 16)
     qtbot.waitUntil(lambda: composer.meter.text == "Too long")
     press_key(composer.field, "Ctrl+A")
@@ -201,14 +201,13 @@ def test_a_share_is_never_rounded_to_all_or_nothing(qtbot: QtBot, theme: Theme) 
     for tokens, words in ((3, "<1%"), (999, "99%"), (1000, "Too long"), (None, "Too long")):
         ring.show_use(ContextUse(tokens, 1000, "x", None))
         assert ring.text == words
-    for tokens, words in ((3, "<1%"), (431, "~43%"), (1700, "~99%"), (2000, "Too long")):
-        ring.show_use(ContextUse(tokens, 1000, "x", None, longest=2000))
-        assert ring.text == words, "it is estimated, and nothing is refused that might fit"
-    ring.show_use(ContextUse(1848, 8192, "", None, longest=16384))
+    for tokens, words in ((3, "<1%"), (431, "~43%"), (999, "~99%"), (1700, "Over"), (None, "Too long")):
+        ring.show_use(ContextUse(tokens, 1000, "x", None, is_estimate=True))
+        assert ring.text == words, "1,700 of 1,000 tokens were about 99 %"
+    ring.show_use(ContextUse(1848, 8192, "", None, is_estimate=True))
     said = "This chat takes about 1,800 tokens of the model's 8,192. The reply needs some too."
     assert ring.accessibleName() == said, "it said 1,848 tokens, where 3,557 were counted"
     ring.show_use(None)
-    assert ring.text == ""
     assert ring.isHidden()
 
 

@@ -230,10 +230,10 @@ def test_a_message_that_waits_for_the_drafter_says_so(
 
     monkeypatch.setattr(chat.engine, "load_drafters", load)
     chat.controller.drafting.change(DraftSettings(Mode.SPECULATIVE, draft_model="small"))
-    qtbot.waitUntil(lambda: chat.controller.drafting.loading)
+    qtbot.waitUntil(lambda: chat.controller.drafting.checking)
     chat.controller.send("One")
     chat.controller.send("Two")
-    assert window.conversation.waiting.title.text() == "Sent when the drafter is loaded"
+    assert window.conversation.waiting.title.text() == "Sent when rdchat is ready"
     gate.open()
     chat.wait_for(EngineState.IDLE)
 
@@ -246,7 +246,7 @@ def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Ch
         qtbot.keyClicks(conversation.composer.field, text)
         press_key(conversation.composer.field, "Return")
     assert conversation.waiting.isVisible()
-    assert conversation.waiting.title.text() == "Sent when the reply is finished"
+    assert conversation.waiting.title.text() == "Sent when the current reply is finished"
     press(window, "Edit")
     assert conversation.composer.text == "Two"
     press(window, "Remove")
@@ -272,7 +272,7 @@ def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat
     assert (activity(first), activity(second)) == ("a reply is being written", "a message is waiting")
     place = rows.index(rows.index_of(("chat", first)) or 0)
     assert place.data(Qt.ItemDataRole.AccessibleTextRole) == "One, a reply is being written"
-    assert window.conversation.waiting.title.text() == "Sent when the reply in another chat is finished"
+    assert window.conversation.waiting.title.text() == "Sent when the current reply is finished"
     assert not window.conversation.welcome.isVisible(), "the chat has begun"
     chat.open.open_chat(first)
     assert not window.conversation.waiting.isVisible()

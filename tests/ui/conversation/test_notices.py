@@ -2,6 +2,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.chat.chat_context import SummaryProgress
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.notices import Banner, BannerArea
 from rdchat.ui.style import LARGE, TEXT_WIDTH, Theme
 from rdchat.ui.window.main_window import MainWindow
@@ -87,6 +88,30 @@ def test_a_message_that_is_too_long_alone_offers_nothing_to_leave_out(
     assert alone.accessibleName().startswith("This message is too long for this model (20 tokens) It has")
 
 
+def test_a_chat_that_may_be_too_long_for_a_server_is_sent_only_after_a_question(
+    qtbot: QtBot, window: MainWindow, chat: Chat
+) -> None:
+    """It was sent unasked, and some servers leave out its beginning silently."""
+    chat.engine.context_length = 20
+    chat.start()
+    chat.slot.load_model("remote:studio/qwen")
+    qtbot.waitUntil(lambda: chat.controller.status.value.state is EngineState.IDLE)
+    composer = window.conversation.composer
+    composer.field.setPlainText("word " * 30)
+    alone = shown(qtbot, window, chat)
+    assert alone.accessibleName().startswith("This message may be too long for this model (20 tokens) It has about ")
+    assert (composer.meter.text, chat.controller.status.value.state) == ("Over", EngineState.ASKING)
+    press_key(composer.field, "Return")
+    assert not chat.engine.requests
+    again = shown(qtbot, window, chat)
+    assert offered(again) == ["Send Anyway"]
+    press(again, "Send Anyway")
+    qtbot.waitUntil(lambda: len(chat.engine.requests) == 1)
+    chat.wait_for_reply()
+    assert window.conversation.banners.banner("context") is None
+    assert composer.text == ""
+
+
 @pytest.fixture
 def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
     """As `banner`, with a context that has room for a summary."""
@@ -110,14 +135,15 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
     chat.engine.gate.allow(2)
     qtbot.waitUntil(lambda: busy.progress.text().endswith("8 of 8 tokens read"))
     assert busy.progress.isVisible()
-    assert window.panel.status.state.text() == "Reading for a summary: 8 of 8"
+    assert window.panel.status.state.text() == "Summarising the oldest messages…"
     chat.controller.context.meter.changed.emit()  # the state is shown anew, and the summary is still being written
-    assert window.panel.status.state.text() != "Ready"
+    assert window.panel.status.state.text() == "Summarising the oldest messages…"
+    assert window.panel.status.progress.isVisible()
     chat.controller.context.summary_progressed.emit(SummaryProgress(1, 1, 8, 8, 1))
     assert busy.progress.text() == "1 token written"
     press(busy, "Stop")
     assert "Leave Out the Oldest" in offered(shown(qtbot, window, chat))
-    assert window.panel.status.state.text() == "Ready"
+    assert window.panel.status.state.text() == "Waits for you"
 
 
 @pytest.mark.slow
@@ -170,14 +196,14 @@ def test_a_banner_closes(qtbot: QtBot, theme: Theme, area: BannerArea, how: str)
     assert acts == ["undo"] * (how == "action")
 
 
-def test_two_banners_are_shown_and_the_others_follow(qtbot: QtBot, theme: Theme, area: BannerArea) -> None:
+def test_one_banner_is_shown_and_the_others_follow(qtbot: QtBot, theme: Theme, area: BannerArea) -> None:
     banners = [Banner(theme, key) for key in ("one", "two", "three", "three")]
     for banner, key in zip(banners, ("one", "two", "three", "three"), strict=True):
         area.show_banner(banner, key)
-    assert [banner.isVisible() for banner in banners] == [False, True, False, True], "the chat kept no room"
+    assert [banner.isVisible() for banner in banners] == [False, False, False, True], "the chat kept no room"
     for width in (1400, 500):
         area.resize(width, 100)
-        qtbot.waitUntil(lambda width=width: banners[1].width() == min(TEXT_WIDTH, width - 2 * LARGE))
+        qtbot.waitUntil(lambda width=width: banners[3].width() == min(TEXT_WIDTH, width - 2 * LARGE))
     area.close_banner("three")
     area.close_banner("three")
-    assert [banner.isVisible() for banner in banners[:2]] == [True, True]
+    assert [banner.isVisible() for banner in banners[:2]] == [False, True]

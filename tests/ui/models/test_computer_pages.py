@@ -212,7 +212,7 @@ def test_a_remote_model_is_marked_and_a_chat_asks_before_it_goes_there(
     chat.controller.send("And you?")
     widget = app.conversation.transcript.widgets[chat.open.path[-1].id]
     assert isinstance(widget, ReplyMessage)
-    assert widget._status.text() == app.panel.status.state.text() == "Waiting…"
+    assert widget._status.text() == app.panel.status.state.text() == "Waits for you"
     words = answer(qtbot, app, "Cancel")
     assert "to studio? qwen runs on studio (https://studio.local)" in words
     assert f"leave {MACHINE}: 5 messages and 2 tool results." in words

@@ -79,7 +79,7 @@ def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Ch
     qtbot.waitUntil(lambda: "of memory is free again" in page.result.label.text())
     assert page.details.row.main.text() == "Load"
     assert page.details.row.state.isHidden()
-    assert app.header.model.text() == "No model"
+    assert app.header.model.text() == "No model loaded"
     banner = app.conversation.banners.banner("model")
     assert banner is not None
     assert "The model was unloaded" in banner.accessibleName()

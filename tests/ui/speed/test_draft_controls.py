@@ -229,7 +229,7 @@ def test_the_menu_chooses_modes_and_shows_why_one_cannot_run(qtbot: QtBot, chat:
     modes[Mode.DRAFTER].trigger()
     assert [mode for mode, action in modes.items() if action.isChecked()] == [Mode.DRAFTER]
     assert window.panel.isVisible()
-    assert "There is no drafter." in window.panel.drafting.problem.text()
+    qtbot.waitUntil(lambda: "There is no drafter." in window.panel.drafting.problem.text())
 
 
 def test_the_draft_settings_are_reached_by_key(chat: Chat, window: MainWindow) -> None:

@@ -8,9 +8,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api import FinishReason, Mode, Spent, Stage, Statistics
 from rdchat.inference.api.ledger_view import REPLY
 from rdchat.server.server_settings import Phase
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.figures import FIGURES, FigureSource, Sparkline
-from rdchat.ui.style import DEFINITIONS, ENDS, ENGINE_STATES, MODES, NONE, REQUEST_PHASES, STAGES, Theme
+from rdchat.ui.style import DEFINITIONS, ENDS, MODES, NONE, REQUEST_PHASES, STAGES, Theme
 
 
 def test_every_figure_has_a_definition_and_a_dash_before_anything_is_measured() -> None:
@@ -38,7 +37,6 @@ def test_every_kind_has_its_text() -> None:
     assert {*FinishReason} == ENDS.keys()
     assert {*Phase} == REQUEST_PHASES.keys()
     assert {*Mode} == MODES.keys()
-    assert {*EngineState} == ENGINE_STATES.keys()
 
 
 def _sparkline(qtbot: QtBot, theme: Theme) -> Sparkline:

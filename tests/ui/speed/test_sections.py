@@ -178,6 +178,6 @@ def test_a_reply_in_the_window_holds_a_client_s_up(section: ServerLines, chat: C
     tell(chat.controller.server, ServerFacts(ADDRESS, RUNNING))
     chat.engine.gate.shut()
     chat.controller.send("Hi")
-    chat.qtbot.waitUntil(lambda: section.doing.text() == "Waits until your reply ends  ·  412 tokens")
+    chat.qtbot.waitUntil(lambda: section.doing.text() == "Waits until the current reply is finished  ·  412 tokens")
     chat.engine.gate.open()
     chat.qtbot.waitUntil(lambda: section.doing.text() == "Writing  ·  412 tokens")

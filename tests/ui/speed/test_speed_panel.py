@@ -85,9 +85,9 @@ def _value(panel: SpeedPanel, name: str) -> str:
 
 
 def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedPanel) -> None:
-    assert panel.status.state.text() == "Loading the model…"
-    chat.controller.model_slot.load_progressed.emit(LoadProgress("Loading the weights", 0.4))
-    assert panel.status.state.text().startswith("Loading the weights… 40")
+    assert panel.status.state.text() == "Getting ready…"
+    chat.controller.model_slot.load_progressed.emit(LoadProgress("Reading weights", 0.4))
+    assert panel.status.state.text().startswith("Getting ready… 40")
     assert panel.status.progress.isVisible()
     assert panel.status.progress.value() == 400
     chat.start()
@@ -99,12 +99,14 @@ def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedP
 
 def test_prefill_shows_its_progress(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
+    chat.hold_reply("Hi")
     chat.controller.replies.prefill_progressed.emit(PrefillProgress(1, 512, 2048, 0))
-    assert panel.status.state.text() == "Reading the prompt: 512 of 2,048"
+    assert panel.status.state.text() == "Reading the prompt: 512 of 2,048 tokens"
     assert (panel.status.progress.value(), panel.status.progress.maximum()) == (250, 1000)
     chat.controller.replies.prefill_progressed.emit(PrefillProgress(1, 0, 2048, 0, images=2))
     assert panel.status.state.text() == "Seeing images: 2 left"
     assert panel.status.progress.maximum() == 0, "nobody knows how long that takes"
+    chat.finish_reply()
 
 
 def test_figures_of_a_reply(panel: SpeedPanel, show: Show) -> None:

@@ -21,7 +21,6 @@ from PySide6.QtWidgets import (
 )
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api import LoadProgress, PrefillProgress
 from rdchat.ui.conversation.composer import ComposerField
 from rdchat.ui.style import (
     IconButton,
@@ -219,15 +218,6 @@ TEXTS: dict[Callable[[Any], str], dict[object, str]] = {
     formatting.count: {2048: "2,048"},
     # 6 bits are a model's own.
     formatting.dtype_text: {"4bit": "4-bit", "6bit": "6-bit", "mxfp4": "mxfp4"},
-    formatting.load_text: {
-        LoadProgress("Loading the weights", 0.4): "Loading the weights… 40\N{NARROW NO-BREAK SPACE}%",
-        LoadProgress("Warming up...", None): "Warming up…",
-    },
-    formatting.prefill_text: {
-        PrefillProgress(1, 512, 2048, 0): "Reading the prompt: 512 of 2,048 tokens",
-        PrefillProgress(1, 512, 2048, 9): "Reading the prompt: 512 of 2,048 tokens, 9 from memory",
-        PrefillProgress(1, 0, 2048, 0, images=2): "Seeing images: 2 left",
-    },
     formatting.day_text: dict.fromkeys([None, 1e300, -1e300, 1e12, math.nan, math.inf, -math.inf], "Unknown date"),
     parameter_text: {134_515_008: "135 M", 1_540_000_000: "1.54 B"},
     partial(counted, one="token"): {0: "0 tokens", 1: "1 token", 2: "2 tokens", 12_345: "12,345 tokens"},

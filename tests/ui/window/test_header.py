@@ -15,15 +15,17 @@ from tests.ui.shown_widgets import entries_of
 
 @pytest.fixture
 def button(qtbot: QtBot, chat: Chat) -> ModelButton:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
+    controller = chat.controller
+    button = ModelButton(controller.model_slot, controller.status, controller.settings, controller.remote)
     qtbot.addWidget(button)
     return button
 
 
 def test_the_button_tells_loading_then_the_model(chat: Chat, button: ModelButton) -> None:
-    assert button.text() == "Loading the model…"
-    chat.controller.model_slot.load_progressed.emit(LoadProgress("Loading the weights", 0.4))
-    assert button.text().startswith("Loading the weights… 40")
+    assert button.text() == "Getting ready…"
+    chat.controller.model_slot.load_progressed.emit(LoadProgress("Reading weights", 0.4))
+    assert button.text().startswith("Getting ready… 40")
+    assert button.toolTip().startswith("Reading weights")
     chat.start()
     assert button.text() == "tiny"
 
@@ -63,7 +65,7 @@ def test_no_model_is_said(qtbot: QtBot, chat: Chat, button: ModelButton) -> None
     chat.engine.load_errors = {None: RuntimeError("boom")}
     chat.controller.open_last_chat()
     chat.wait_for(EngineState.NO_MODEL)
-    assert button.text() == "No model"
+    assert button.text() == "No model loaded"
     with qtbot.waitSignal(button.folder_requested):
         entries_of(button.menu())["Open Model Folder…"].trigger()
 

@@ -145,7 +145,7 @@ def test_a_chat_is_exported_from_its_row(menu: Menu, chat: Chat):
 
 def test_a_temporary_chat_says_why_it_is_not_exported(menu: Menu, chat: Chat):
     menu.actions.new_temporary.trigger()
-    with chat.qtbot.waitSignal(chat.controller.notice_raised) as notice:
+    with chat.qtbot.waitSignal(chat.controller.chat_notice_raised) as notice:
         menu.actions.export_chat.trigger()
     assert notice.args == [NOT_KEPT]
 

@@ -153,7 +153,7 @@ def test_a_model_that_fails_is_said_with_what_can_be_done(qtbot: QtBot, chat: Ch
     banner = view.banners.banner("model")
     assert [button.text() for button in banner.buttons] == ["Choose Another Model…", "Try Again"]
     qtbot.keyClicks(view.composer.field, "Anyone?")
-    assert view.composer.button.toolTip() == "Send (Return). This loads the model first."
+    assert view.composer.button.toolTip() == "Send (Return). Sent when the model is loaded."
     chat.engine.load_errors = {}
     _press(window, "Try Again")
     chat.wait_for(EngineState.IDLE)
@@ -222,9 +222,20 @@ def test_closing_in_a_reply_hides_the_window_first_and_keeps_the_text(chat: Chat
 def test_notices_and_storage_failures_are_told_until_they_are_over(chat: Chat, window: MainWindow) -> None:
     chat.controller.notice_raised.emit(Notice("The database was damaged.", "It was moved aside."))
     chat.controller.storage.failed.emit(Notice("The disk is full.", "Free some space."))
-    assert banners_of(window) == ["The database was damaged. It was moved aside.", "The disk is full. Free some space."]
+    assert banners_of(window) == ["The disk is full. Free some space."], "they were shown at once, and took much room"
     chat.controller.storage.recovered.emit()
     assert banners_of(window) == ["The database was damaged. It was moved aside."]
+
+
+def test_a_notice_of_a_chat_goes_with_it(chat: Chat, window: MainWindow) -> None:
+    """It stayed from chat to chat."""
+    chat.start()
+    chat.say("Hi")
+    chat.controller.notice_raised.emit(Notice("The database was damaged."))
+    chat.controller.chat_notice_raised.emit(Notice("The summary was stopped", "The chat is unchanged."))
+    assert banners_of(window) == ["The summary was stopped The chat is unchanged."]
+    chat.open.start_new()
+    assert banners_of(window) == ["The database was damaged."]
 
 
 def test_a_narrow_window_folds_its_sides_away_and_shows_one_when_asked(

@@ -34,21 +34,23 @@ def opened(window: MainWindow) -> dict[str, QAction]:
 def test_the_menu_says_what_the_model_does_and_stops_it(chat: Chat, staying: MainWindow) -> None:
     chat.engine.load_gate.shut()
     chat.controller.open_last_chat()
-    assert next(iter(opened(staying))).startswith("Loading the model…")
+    assert next(iter(opened(staying))).startswith("Getting ready…")
     chat.engine.load_gate.open()
-    chat.wait_for(EngineState.IDLE)
+    status = chat.controller.status
+    chat.qtbot.waitUntil(lambda: status.value.state is EngineState.IDLE)
     entries = opened(staying)
-    assert (next(iter(entries)), entries["Stop Reply"].isEnabled()) == ("tiny  ·  ready", False)
+    assert (next(iter(entries)), entries["Stop Reply"].isEnabled()) == ("tiny  ·  Ready", False)
     chat.client._set_asleep(True)
-    assert next(iter(opened(staying))) == "tiny  ·  asleep"
+    assert next(iter(opened(staying))) == "tiny  ·  Asleep"
     chat.hold_reply("Hello")
-    assert next(iter(opened(staying))) == "tiny  ·  reading the prompt"
+    chat.qtbot.waitUntil(lambda: status.value.state is EngineState.PREFILL)
+    assert next(iter(opened(staying))).startswith("tiny  ·  Reading the prompt")
     chat.engine.gate.allow(4)
     chat.wait_for(EngineState.WRITING)
     fast = replace(Statistics(), generated_tokens=101, decode_ms=2000.0)
     chat.controller.replies.statistics_changed.emit(fast)
     entries = opened(staying)
-    assert next(iter(entries)) == "tiny  ·  50.0 tokens/s"
+    assert next(iter(entries)) == "tiny  ·  Writing…  ·  50.0 tokens/s"
     entries["Stop Reply"].trigger()
     chat.wait_for(EngineState.IDLE)
 

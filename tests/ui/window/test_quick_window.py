@@ -111,7 +111,7 @@ def test_a_question_waits_for_another_chats_reply(qtbot: QtBot, chat: Chat, quic
     chat.start()
     chat.hold_reply("A long story")
     ask(qtbot, quick, "And a short one?")
-    assert shown(quick) == ["Waiting for the reply in another chat…"]
+    assert shown(quick) == ["Sent when the current reply is finished"]
     assert len(chat.controller.replies.live) == 1
     ask(qtbot, quick, "Another")
     assert quick.composer.text == "Another"
@@ -161,7 +161,7 @@ def test_a_question_without_a_model_loads_one_or_says_why_not(qtbot: QtBot, chat
     chat.wait_for(EngineState.NO_MODEL)
     chat.engine.load_gate.shut()
     ask(qtbot, quick, "Hello?")
-    assert shown(quick)[0].startswith("Loading the model…")
+    assert shown(quick)[0].startswith("Getting ready…")
     chat.engine.load_gate.open()
     qtbot.waitUntil(lambda: not chat.controller.quick.busy)
     assert chat.controller.quick.path[-1].status is MessageStatus.FAILED

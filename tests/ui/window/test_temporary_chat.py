@@ -75,7 +75,7 @@ def test_it_looks_different_and_has_no_row(window: MainWindow, chat: Chat, tmp_p
 def test_it_says_why_it_has_no_branch(window: MainWindow, chat: Chat) -> None:
     begin(window, chat)
     chat.say(WORDS)
-    with chat.qtbot.waitSignal(chat.controller.notice_raised) as notice:
+    with chat.qtbot.waitSignal(chat.controller.chat_notice_raised) as notice:
         chat.controller.branch(chat.path.ids[0])
     assert notice.args == [NOT_KEPT]
     assert banners_of(window) == [f"{NOT_KEPT.title} {NOT_KEPT.detail}"]
