@@ -53,7 +53,9 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Engine, LedgerEntry, Mode, Statistics
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.window.main_window import MainWindow
 from tests.services import fakes
 
 _QUESTION = "Why does a plane fly?"
@@ -152,10 +154,9 @@ def running_app(folder: Path) -> Iterator[App]:
 class Surroundings:
     """The window with one reply; each method reads one part of what stands around it."""
 
-    def __init__(self, app: App) -> None:
-        self.window = app.window
-        self._controller = app.controller
-        self.window.resize(1180, 780)
+    def __init__(self, window: MainWindow, controller: ChatController) -> None:
+        self.window = window
+        self._controller = controller
         self._wait(lambda: self._controller.model_slot.info is not None)
         self._controller.send(_QUESTION)
         self._wait(lambda: len(self._controller.chat.path) == 2)
@@ -253,11 +254,12 @@ class Surroundings:
         self._rest(0.15)
         for window in self._new(before):
             title = window.windowTitle() or window.accessibleName() or name
-            found.append(Window(way, title, _sort(window), [*self._inside(window)]))
+            found.append(Window(way, title, _sort(window), [*self.inside(window)]))
             window.close()
         self._rest(0.05)
 
-    def _inside(self, window: QWidget) -> Iterator[str]:
+    def inside(self, window: QWidget) -> Iterator[str]:
+        """Yield what a window that was opened has: a menu's entries, or its controls by page."""
         if isinstance(window, QMenu):
             yield from (_plain(each.text()) for each in _entries(window))
         elif not isinstance(window, QFileDialog):
@@ -266,10 +268,11 @@ class Surroundings:
                 yield from (f"{path}: {each}" if path else each for each in map(_described, controls(page)))
 
     def _again(self) -> None:
-        """Write the reply a second time: two versions can be compared."""
+        """Write the reply another time: two versions can be compared."""
         self._open_chat()
+        before = self._controller.chat.path[-1].siblings
         self._trigger("Regenerate")
-        self._wait(lambda: self._controller.chat.path[-1].siblings == 2)
+        self._wait(lambda: self._controller.chat.path[-1].siblings > before)
         self._wait(lambda: self._controller.chat.path[-1].status is not MessageStatus.STREAMING)
         self._wait(lambda: self._controller.replies.state is EngineState.IDLE)
 
@@ -520,7 +523,8 @@ def print_actions(seen: Surroundings) -> None:
 def main() -> None:
     """Run the app, and print what it has."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, running_app(Path(folder)) as app:
-        seen = Surroundings(app)
+        app.window.resize(1180, 780)
+        seen = Surroundings(app.window, app.controller)
         (print_actions if "--actions" in sys.argv else print_counts)(seen)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QCloseEvent
+from PySide6.QtGui import QCloseEvent, QShowEvent
 from PySide6.QtWidgets import QStackedWidget, QTabBar, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
@@ -86,10 +86,14 @@ class BenchmarkWindow(SideWindow):
         self._connect()
         self._show_state()
 
+    def showEvent(self, event: QShowEvent) -> None:
+        """Give the form the width that it needs in the present text size."""
+        super().showEvent(event)
+        bar_width = self._side.verticalScrollBar().sizeHint().width()
+        self._side.setFixedWidth(max(_FORM_WIDTH, self.form.minimumSizeHint().width() + bar_width))
+
     def _lay_out(self, theme: Theme) -> None:
-        side = scrolled(self.form)
-        bar_width = side.verticalScrollBar().sizeHint().width()
-        side.setFixedWidth(max(_FORM_WIDTH, self.form.minimumSizeHint().width() + bar_width))
+        self._side = scrolled(self.form)
         introduction = ThemedLabel(theme, _INTRODUCTION, "muted", 1, wraps=True)
         introduction.setAlignment(Qt.AlignmentFlag.AlignCenter)
         introduction.setContentsMargins(2 * LARGE, 0, 2 * LARGE, 0)
@@ -102,7 +106,7 @@ class BenchmarkWindow(SideWindow):
         one = QWidget()
         column(self.race_form, (self.race, 1), within=one, spacing=MEDIUM, margins=(LARGE, MEDIUM, LARGE, SMALL))
         several = QWidget()
-        row(side, line, (self.stack, 1), within=several, spacing=0)
+        row(self._side, line, (self.stack, 1), within=several, spacing=0)
         pages = QStackedWidget()
         for name, page in (("One prompt", one), ("Several prompts", several)):
             self.tabs.addTab(name)

@@ -6,7 +6,7 @@ a tree; a row names a stage by its path from the root.
 
 from collections.abc import Iterable, Sequence
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QLinearGradient, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
@@ -29,6 +29,7 @@ from rdchat.ui.style import (
     formatting,
     push_button,
     row,
+    scaled,
     set_tip,
     small_text,
     tip_text,
@@ -66,10 +67,18 @@ class LedgerTree(QTreeWidget):
         self.setAccessibleName("Time ledger")
         self.header().setStretchLastSection(False)
         self.header().setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
-        for index, width in _WIDTHS.items():
-            self.setColumnWidth(index, width)
+        self._set_widths()
         # The column is as long as a full bar.
         self.header().setSectionResizeMode(PERCENT, QHeaderView.ResizeMode.Fixed)
+
+    def _set_widths(self) -> None:
+        for index, width in _WIDTHS.items():
+            self.setColumnWidth(index, scaled(width))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self._set_widths()
 
     def show_rows(self, rows: Iterable[LedgerRow]) -> None:
         """Show new figures; new stages are added at the end of their parent's."""
@@ -115,7 +124,7 @@ def _bar(share: float, accent: QColor) -> QBrush:
     tint = QColor(accent)
     tint.setAlpha(_TINT)
     # The gradient is in pixels of the cell, whose width is fixed.
-    bar = QLinearGradient(0, 0, _WIDTHS[PERCENT], 0)
+    bar = QLinearGradient(0, 0, scaled(_WIDTHS[PERCENT]), 0)
     bar.setColorAt(0, tint)
     bar.setColorAt(min(share, 1.0), tint)
     if share < _FULL:

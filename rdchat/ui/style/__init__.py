@@ -141,6 +141,7 @@ from rdchat.ui.style.theme import (
     paint_card,
     paint_focus,
     paint_row_ground,
+    scaled,
     set_role,
     show_icon,
     text_look,

@@ -37,7 +37,7 @@ from PySide6.QtWidgets import (
 from rdchat.ui.style.buttons import Action, dialog_buttons, push_button
 from rdchat.ui.style.consent_pause import ConsentPause
 from rdchat.ui.style.labels import PlainLabel, ThemedLabel, set_tip, single_shot, small_text
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, show_icon
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, scaled, show_icon
 
 # A search begins after so long a pause in typing.
 _TYPING_MS = 120
@@ -448,7 +448,8 @@ class Sheet(QDialog):
     def fit(self) -> None:
         """Take the height that the parts need."""
         self._column.activate()
-        self.setFixedSize(WIDTH + 2 * LARGE, self._column.totalHeightForWidth(WIDTH + 2 * LARGE))
+        width = scaled(WIDTH + 2 * LARGE)
+        self.setFixedSize(width, self._column.totalHeightForWidth(width))
 
     def _button(self, answer: Answer) -> QPushButton:
         return push_button(answer[0], "", lambda: self.answer(answer[1]))

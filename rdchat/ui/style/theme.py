@@ -45,8 +45,12 @@ ALIGNMENTS = {
     "center": Qt.AlignmentFlag.AlignHCenter,
     "right": Qt.AlignmentFlag.AlignRight,
 }
-# Size of the transcript's text, in points.
+# Size of the transcript's text, in points, and between which sizes the controls follow it: with larger ones a window of
+# 900 x 560 would hold too little.
 DEFAULT_TEXT = 13
+_SMALLEST_CONTROLS = 11
+_LARGEST_CONTROLS = 18
+_HAS_OWN_FONT = Qt.WidgetAttribute.WA_SetFont
 _ICON_SIZES = (16, 32, 64, 128, 256, 512)
 
 ROW_RADIUS = 7
@@ -161,8 +165,9 @@ class Theme(QObject):
         self._app = app
         self._hints = app.styleHints()
         self._forced = Qt.ColorScheme.Unknown
-        self.text_size = text_size
+        self.text_size = DEFAULT_TEXT
         self._choose_colors()
+        self.set_text_size(text_size)
         self._hints.colorSchemeChanged.connect(self._refresh)
         self._hints.accessibility().contrastPreferenceChanged.connect(self._refresh)
 
@@ -184,9 +189,21 @@ class Theme(QObject):
         self._refresh()
 
     def set_text_size(self, points: int) -> None:
-        if points != self.text_size:
-            self.text_size = points
-            self.changed.emit()
+        """Set the size of the transcript's text; controls become larger or smaller with it, within limits."""
+        if points == self.text_size:
+            return
+        self.text_size = points
+        before = control_font().pointSizeF()
+        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
+        share = min(max(points, _SMALLEST_CONTROLS), _LARGEST_CONTROLS) / DEFAULT_TEXT
+        font.setPointSizeF(_points(font) * share)
+        # Widgets with a font of their own do not get the application's, or only parts of it.
+        own = [(each, each.font()) for each in QApplication.allWidgets() if each.testAttribute(_HAS_OWN_FONT)]
+        self._app.setFont(font)
+        for widget, its_font in own:
+            its_font.setPointSizeF(_points(its_font) + _points(font) - before)
+            widget.setFont(its_font)
+        self.changed.emit()
 
     def body_font(self) -> QFont:
         return self._font(QFontDatabase.SystemFont.GeneralFont, self.text_size)
@@ -216,12 +233,23 @@ class Theme(QObject):
                     QApplication.setPalette(rings, name)  # type: ignore[arg-type]  # bytes are refused
 
 
-def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
-    """Return the system's font for controls, a little larger or smaller; `tabular` gives figures one width."""
-    font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
+def scaled(pixels: int) -> int:
+    """Return a length for the present size of controls; `pixels` is for their usual size."""
+    usual = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
+    return round(pixels * _points(QGuiApplication.font()) / _points(usual))
+
+
+def _points(font: QFont) -> float:
+    """Return a font's size in points."""
     # This is -1 where the system gives the size in pixels; only then QFontInfo is asked, which takes 0.5 ms.
     points = font.pointSizeF()
-    font.setPointSizeF((points if points > 0 else QFontInfo(font).pointSizeF()) + points_more)
+    return points if points > 0 else QFontInfo(font).pointSizeF()
+
+
+def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
+    """Return the present font of controls, a little larger or smaller; `tabular` gives figures one width."""
+    font = QGuiApplication.font()
+    font.setPointSizeF(_points(font) + points_more)
     font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
     if tabular:
         font.setFeature(QFont.Tag("tnum"), 1)
