@@ -18,7 +18,7 @@ _ASLEEP = "It was not used for a while and gave its memory back. It loads again 
 
 
 class ModelButton(QPushButton):
-    """Shows the model's name and precision; its menu loads another model.
+    """Shows the model's name; its menu loads another model.
 
     Args:
         slot: Has the loaded model, and loads others.
@@ -96,8 +96,10 @@ class ModelButton(QPushButton):
             asleep = self._slot.engine.asleep
             chosen = self._slot.chosen
             name = formatting.model_label(chosen) if chosen and ranked_model(chosen) else model.name
-            text = f"{name}  ·  {'asleep' if asleep else formatting.dtype_text(model.dtype)}"
-            self._show(text, f"{model.path}\n{_ASLEEP if asleep else ''}Click to choose another model.")
+            self._show(
+                f"{name}  ·  asleep" if asleep else name,
+                f"{model.path}\n{_ASLEEP if asleep else ''}Click to choose another model.",
+            )
 
     def _show(self, text: str, tip: str) -> None:
         self.setText(button_text(text))
