@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QCloseEvent, QShowEvent
-from PySide6.QtWidgets import QStackedWidget, QTabBar, QWidget
+from PySide6.QtGui import QCloseEvent
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import BenchPlan, DraftSettings
@@ -24,11 +24,13 @@ from rdchat.ui.style import (
     Ground,
     Separator,
     SideWindow,
+    TabBar,
     TextButton,
     Theme,
     ThemedLabel,
     ThinBar,
     Throttle,
+    WholeArea,
     ask,
     ask_to_save,
     column,
@@ -41,7 +43,6 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import counted, rough_time
 
-_FORM_WIDTH = 300
 _INTRODUCTION = (
     "Every setting answers every prompt. They take turns, so all run under the same conditions. "
     "The first results appear here when all settings have answered the first prompt."
@@ -74,7 +75,7 @@ class BenchmarkWindow(SideWindow):
         self.race = RaceView(theme)
         self.form = PlanForm(controller.drafting, theme)
         self.results = ResultsView(theme)
-        self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
+        self.tabs = TabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("What to run")
         self.status = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.progress = ThinBar("Progress of the benchmark")
@@ -86,14 +87,8 @@ class BenchmarkWindow(SideWindow):
         self._connect()
         self._show_state()
 
-    def showEvent(self, event: QShowEvent) -> None:
-        """Give the form the width that it needs in the present text size."""
-        super().showEvent(event)
-        bar_width = self._side.verticalScrollBar().sizeHint().width()
-        self._side.setFixedWidth(max(_FORM_WIDTH, self.form.minimumSizeHint().width() + bar_width))
-
     def _lay_out(self, theme: Theme) -> None:
-        self._side = scrolled(self.form)
+        side = scrolled(self.form, WholeArea())
         introduction = ThemedLabel(theme, _INTRODUCTION, "muted", 1, wraps=True)
         introduction.setAlignment(Qt.AlignmentFlag.AlignCenter)
         introduction.setContentsMargins(2 * LARGE, 0, 2 * LARGE, 0)
@@ -106,7 +101,7 @@ class BenchmarkWindow(SideWindow):
         one = QWidget()
         column(self.race_form, (self.race, 1), within=one, spacing=MEDIUM, margins=(LARGE, MEDIUM, LARGE, SMALL))
         several = QWidget()
-        row(self._side, line, (self.stack, 1), within=several, spacing=0)
+        row(side, line, (self.stack, 1), within=several, spacing=0)
         pages = QStackedWidget()
         for name, page in (("One prompt", one), ("Several prompts", several)):
             self.tabs.addTab(name)

@@ -1,7 +1,7 @@
 """The Models window with its pages as tabs, the Downloads page, and the sheet of the Hugging Face token."""
 
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QTabWidget, QWidget
+from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabWidget, QWidget
 
 from rdchat import host
 from rdchat.hub import TokenSource, find_endpoint, hub_token_file
@@ -28,6 +28,7 @@ from rdchat.ui.style import (
     Separator,
     Sheet,
     SideWindow,
+    TabBar,
     Theme,
     ThemedLabel,
     column,
@@ -199,7 +200,7 @@ class ModelsWindow(SideWindow):
         links.token_requested.connect(lambda: TokenSheet(models.account, theme, self).open())
         self._drops = FileDrops(models.problem, models.slot.load_model, self, theme)
         self._drops.refused.connect(self._show_refused)
-        self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
+        self.tabs = TabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")
         self._pages = QStackedWidget()
         self._remote_tabs = QTabWidget(documentMode=True)

@@ -24,6 +24,7 @@ from rdchat.ui.style import (
     SHOW_FOLDER,
     ElidedLabel,
     SideWindow,
+    TabBar,
     Theme,
     ThemedLabel,
     formatting,
@@ -99,6 +100,7 @@ class SettingsWindow(SideWindow):
         self._disk_caches = controller.disk_caches
         self._typing = single_shot(self, _TYPING_MS, self._save_text)
         self.tabs = QTabWidget()
+        self.tabs.setTabBar(TabBar())
         self.server = ServerPage(controller.server, theme, self._settings.change_values)
         self.presets = PresetsPage(theme, self._settings, self._slot)
         pages = (
@@ -193,7 +195,7 @@ class SettingsWindow(SideWindow):
         tip = "Light, dark, or the same as the system."
         self.appearance = page.add_choice("Appearance", "appearance", _APPEARANCES, tip)
         sizes = MIN_TEXT_SIZE, MAX_TEXT_SIZE
-        self.text_size = page.add_number("Text size", "text_size", sizes, "Size of the text in all windows.", suffix=" pt")
+        self.text_size = page.add_number("Text size", "text_size", sizes, "Size of all text.", suffix=" pt")
         page.add_check_box("Titles", "Let larger models write the titles of new chats", "titles_by_model", _TITLES)
         self.earlier = page.add_check_box("Speed", "Use earlier replies to draft", "earlier_replies", _EARLIER)
         self.clear_earlier = push_button("Forget What Was Learnt", _FORGET, self._reply_index.forget_replies)

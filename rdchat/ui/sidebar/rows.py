@@ -187,11 +187,7 @@ class RowPainter(QStyledItemDelegate):
     @property
     def row_height(self) -> int:
         """Height of every row: search results and the Trash have a second line."""
-        return scaled(_TWO_LINES if self._two_lines else _ONE_LINE)
-
-    @property
-    def _two_lines(self) -> bool:
-        return bool(self.matcher) or self._rows.in_trash
+        return scaled(_TWO_LINES if self.matcher or self._rows.in_trash else _ONE_LINE)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
         row = index.data(ROW)
@@ -278,14 +274,15 @@ class RowPainter(QStyledItemDelegate):
         small = control_font(-1.5, tabular=True)
         font = control_font(bold=bold)
         half = self.row_height // 2
-        upper = area.adjusted(0, 5, 0, 5 - half) if self._two_lines else area
+        two_lines = half > scaled(_ONE_LINE) // 2
+        upper = area.adjusted(0, 5, 0, 5 - half) if two_lines else area
         painter.setFont(small)
         painter.setPen(colors.muted)
         right = painter.fontMetrics().elidedText(right, Qt.TextElideMode.ElideRight, area.width() // 2)
         painter.drawText(upper, _MIDDLE | Qt.AlignmentFlag.AlignRight, right)
         room = area.width() - (painter.fontMetrics().horizontalAdvance(right) + SMALL if right else 0)
         self._paint_marked(painter, upper, title, font, color=colors.text, width=room)
-        if self._two_lines:
+        if two_lines:
             lower = area.adjusted(0, half - 4, 0, -5)
             self._paint_marked(painter, lower, below, small, color=colors.muted, width=area.width())
 

@@ -6,7 +6,7 @@ a tree; a row names a stage by its path from the root.
 
 from collections.abc import Iterable, Sequence
 
-from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QLinearGradient, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
@@ -68,17 +68,13 @@ class LedgerTree(QTreeWidget):
         self.header().setStretchLastSection(False)
         self.header().setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
         self._set_widths()
+        theme.changed.connect(self._set_widths)
         # The column is as long as a full bar.
         self.header().setSectionResizeMode(PERCENT, QHeaderView.ResizeMode.Fixed)
 
     def _set_widths(self) -> None:
         for index, width in _WIDTHS.items():
             self.setColumnWidth(index, scaled(width))
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() is QEvent.Type.FontChange:
-            self._set_widths()
 
     def show_rows(self, rows: Iterable[LedgerRow]) -> None:
         """Show new figures; new stages are added at the end of their parent's."""

@@ -81,6 +81,7 @@ from rdchat.ui.style.layouts import (
     PlainField,
     SearchField,
     Sheet,
+    TabBar,
     ThinBar,
     WholeArea,
     add_row,

@@ -30,6 +30,7 @@ from PySide6.QtWidgets import (
     QPushButton,
     QScrollArea,
     QSplitter,
+    QTabBar,
     QVBoxLayout,
     QWidget,
 )
@@ -322,6 +323,16 @@ def splitter(orientation: Qt.Orientation, *parts: tuple[QWidget, int]) -> QSplit
         splitter_.addWidget(widget)
     splitter_.setSizes([size for _, size in parts])
     return splitter_
+
+
+class TabBar(QTabBar):
+    """Tabs with a line below the chosen one, which Qt's Fusion style hardly marks in the dark."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        line = self.tabRect(self.currentIndex())
+        line.setTop(line.bottom() - 1)
+        QPainter(self).fillRect(line, self.palette().accent())
 
 
 def choice_box(name: str, tip: str, entries: Iterable[tuple[str, object]] = (), letters: int = 7) -> QComboBox:

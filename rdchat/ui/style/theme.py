@@ -37,9 +37,10 @@ RADIUS = 10
 SIDEBAR_WIDTH = 240
 PANEL_WIDTH = 296
 TEXT_WIDTH = 720  # the widest a line of prose gets
-# Fusion draws the outline of a check box or a radio button in the window's colour, made `darker(140).lighter(110)`. So
-# these two controls get `muted.lighter(127)` as the window's colour (1.4 / 1.1 is 1.27): the outline is about `muted`.
-_TO_RING = 127
+# Fusion draws the outline of a control in the window's colour, made `darker(140)`, and partly `lighter(110)` again. In
+# the dark, none would be seen. So these controls, which paint nothing else in the window's colour, get a lighter one.
+_OUTLINED = "QCheckBox", "QRadioButton", "QLineEdit", "QAbstractSpinBox", "QPlainTextEdit", "QAbstractItemView"
+_TO_OUTLINE = 127
 ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
     "center": Qt.AlignmentFlag.AlignHCenter,
@@ -50,7 +51,6 @@ ALIGNMENTS = {
 DEFAULT_TEXT = 13
 _SMALLEST_CONTROLS = 11
 _LARGEST_CONTROLS = 18
-_HAS_OWN_FONT = Qt.WidgetAttribute.WA_SetFont
 _ICON_SIZES = (16, 32, 64, 128, 256, 512)
 
 ROW_RADIUS = 7
@@ -80,6 +80,7 @@ class Colors:
         surface: Background of the transcript.
         raised: Background of the person's messages and of cards.
         code: Background of code blocks.
+        outline: Outline of controls, at least 3:1 on `window` and `surface`.
         muted: Secondary text.
         selection: The selected row of the sidebar.
         hit: Background of a search hit.
@@ -101,6 +102,7 @@ class Colors:
     raised = _Tones("#eef1f6", "#323236")
     code = _Tones("#f6f7f9", "#1b1b1d")
     border = _Tones("#dcdce0", "#3c3c40")
+    outline = _Tones("#83838b", "#8a8a93")
     text = _Tones("#1d1d1f", "#f2f2f4")
     muted = _Tones("#65656b", "#a3a3aa")
     selection = _Tones("#e1e4ea", "#38393f")
@@ -198,7 +200,8 @@ class Theme(QObject):
         share = min(max(points, _SMALLEST_CONTROLS), _LARGEST_CONTROLS) / DEFAULT_TEXT
         font.setPointSizeF(_points(font) * share)
         # Widgets with a font of their own do not get the application's, or only parts of it.
-        own = [(each, each.font()) for each in QApplication.allWidgets() if each.testAttribute(_HAS_OWN_FONT)]
+        has_own = Qt.WidgetAttribute.WA_SetFont
+        own = [(each, each.font()) for each in QApplication.allWidgets() if each.testAttribute(has_own)]
         self._app.setFont(font)
         for widget, its_font in own:
             its_font.setPointSizeF(_points(its_font) + _points(font) - before)
@@ -225,12 +228,12 @@ class Theme(QObject):
         # A Mac's own palette follows its appearance and accent colour.
         if QGuiApplication.platformName() != "cocoa":
             self._app.setPalette(_palette(self.colors))
-            # `setPalette` has removed the palettes of these two controls, so they are set again.
+            # `setPalette` has removed the palettes of these controls, so they are set again.
             if isinstance(self._app, QApplication):
-                rings = _palette(self.colors)
-                rings.setColor(QPalette.ColorRole.Window, self.colors.muted.lighter(_TO_RING))
-                for name in ("QCheckBox", "QRadioButton"):
-                    QApplication.setPalette(rings, name)  # type: ignore[arg-type]  # bytes are refused
+                outlined = _palette(self.colors)
+                outlined.setColor(QPalette.ColorRole.Window, self.colors.outline.lighter(_TO_OUTLINE))
+                for name in _OUTLINED:
+                    QApplication.setPalette(outlined, name)  # type: ignore[arg-type]  # bytes are refused
 
 
 def scaled(pixels: int) -> int:
