@@ -1,7 +1,6 @@
 """What stands around a chat does not grow by accident: counted in the real window, by a script."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -24,9 +23,8 @@ _MOST = {
 @pytest.mark.slow
 def test_what_stands_around_a_chat_does_not_grow() -> None:
     """A newcomer looked at a panel of forty figures, nine pages of settings and 65 menu entries."""
-    script = ROOT / "scripts" / "count_surroundings.py"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.count_surroundings"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     counted = {each["what"]: each["count"] for each in map(json.loads, done.stdout.splitlines())}
     assert all(0 < counted[what] <= most for what, most in _MOST.items()), counted

@@ -38,7 +38,8 @@ SIDEBAR_WIDTH = 240
 PANEL_WIDTH = 296
 TEXT_WIDTH = 720  # the widest a line of prose gets
 # Fusion draws the outline of a control in the window's colour, made `darker(140)`, and partly `lighter(110)` again. In
-# the dark, none would be seen. So these controls, which paint nothing else in the window's colour, get a lighter one.
+# the dark, none would be seen. So these controls, which paint nothing else in the window's colour, get `other` there,
+# made lighter by as much (1.4 / 1.1 is 1.27).
 _OUTLINED = "QCheckBox", "QRadioButton", "QLineEdit", "QAbstractSpinBox", "QPlainTextEdit", "QAbstractItemView"
 _TO_OUTLINE = 127
 ALIGNMENTS = {
@@ -80,7 +81,6 @@ class Colors:
         surface: Background of the transcript.
         raised: Background of the person's messages and of cards.
         code: Background of code blocks.
-        outline: Outline of controls, at least 3:1 on `window` and `surface`.
         muted: Secondary text.
         selection: The selected row of the sidebar.
         hit: Background of a search hit.
@@ -102,7 +102,6 @@ class Colors:
     raised = _Tones("#eef1f6", "#323236")
     code = _Tones("#f6f7f9", "#1b1b1d")
     border = _Tones("#dcdce0", "#3c3c40")
-    outline = _Tones("#83838b", "#8a8a93")
     text = _Tones("#1d1d1f", "#f2f2f4")
     muted = _Tones("#65656b", "#a3a3aa")
     selection = _Tones("#e1e4ea", "#38393f")
@@ -138,7 +137,7 @@ class Colors:
     phrases = _Tones("#5549b8", "#aaa2f7")
     shape = _Tones("#6b5b00", "#d9c34a")
 
-    # Stages of a reply, at least 3:1 on `window`
+    # Stages of a reply, at least 3:1 on `window`; `other` is also the outline of controls
     seeing = _Tones("#b3336f", "#f08bb8")
     reading = _Tones("#0f8273", "#45c4b0")
     drafting = _Tones("#c65d00", "#ff9a3d")
@@ -231,7 +230,7 @@ class Theme(QObject):
             # `setPalette` has removed the palettes of these controls, so they are set again.
             if isinstance(self._app, QApplication):
                 outlined = _palette(self.colors)
-                outlined.setColor(QPalette.ColorRole.Window, self.colors.outline.lighter(_TO_OUTLINE))
+                outlined.setColor(QPalette.ColorRole.Window, self.colors.other.lighter(_TO_OUTLINE))
                 for name in _OUTLINED:
                     QApplication.setPalette(outlined, name)  # type: ignore[arg-type]  # bytes are refused
 

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.settings import MAX_TEXT_SIZE
 from rdchat.ui.style import DEFAULT_TEXT, control_font
 from rdchat.ui.window.main_window import MainWindow
-from tests.project.scripts import script
+from tests.count_surroundings import Surroundings
 from tests.ui.conftest import Chat
 from tests.ui.cut_texts import cut_texts
 
@@ -42,7 +42,7 @@ def test_a_window_that_is_made_later_has_the_size_of_those_before(chat: Chat, wi
     assert QApplication.font().pointSizeF() == pytest.approx(control_font().pointSizeF())
 
 
-class _Cut(script("count_surroundings").Surroundings):  # type: ignore[misc]
+class _Cut(Surroundings):
     """Opens what can be opened, and looks for texts that are cut."""
 
     def inside(self, window: QWidget) -> Iterator[str]:

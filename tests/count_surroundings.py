@@ -5,7 +5,7 @@ them by their Qt classes and by what a person reads on them. With --actions it p
 list of everything that can be done: each entry of a menu, each command without one, each control with its window and
 page.
 
-Usage: PYTHONPATH=. python scripts/count_surroundings.py [--actions]     (under a minute, without a model)
+Usage: python -m tests.count_surroundings [--actions]     (under a minute, without a model)
 """
 
 import json
