@@ -96,10 +96,9 @@ class ModelButton(QPushButton):
             asleep = self._slot.engine.asleep
             chosen = self._slot.chosen
             name = formatting.model_label(chosen) if chosen and ranked_model(chosen) else model.name
-            self._show(
-                f"{name}  ·  asleep" if asleep else name,
-                f"{model.path}\n{_ASLEEP if asleep else ''}Click to choose another model.",
-            )
+            text = f"{name}  ·  asleep" if asleep else name
+            tip = f"{model.path}\nIn memory as {formatting.dtype_text(model.dtype)}.\n"
+            self._show(text, f"{tip}{_ASLEEP if asleep else ''}Click to choose another model.")
 
     def _show(self, text: str, tip: str) -> None:
         self.setText(button_text(text))
