@@ -346,10 +346,21 @@ def _chooser(part: QWidget) -> Chooser | None:
                            _stack_of(part, widget.count()))  # fmt: skip
         if isinstance(widget, QListView) and widget.model() is not None:
             model = widget.model()
-            if model.rowCount() > 1 and (stack := _stack_of(part, model.rowCount())):
+            if (stack := _stack_of(part, model.rowCount())) and _leads_to_pages(widget, stack):
                 titles = [str(model.index(row, 0).data()) for row in range(model.rowCount())]
                 return Chooser(titles, partial(_choose_row, widget), stack)
     return None
+
+
+def _leads_to_pages(view: QListView, stack: QStackedWidget) -> bool:
+    """Return whether each row of a list shows the page with its number; else the list shows things, not pages."""
+    before = view.currentIndex()
+    pages = []
+    for row in range(stack.count()):
+        _choose_row(view, row)
+        pages.append(stack.currentIndex())
+    view.setCurrentIndex(before)
+    return pages == list(range(stack.count())) and len(pages) > 1
 
 
 def _choose_row(view: QListView, row: int) -> None:
