@@ -130,7 +130,7 @@ class Settings(Consents):
 
     Attributes:
         appearance: Light, dark, or as in the system.
-        text_size: Size of the transcript's text, in points.
+        text_size: Size of the transcript's text, in points; controls follow it, within limits.
         sampling: Sampling of chats that have none of their own; see `sampling_chosen`.
         sampling_chosen: Names of the values in `sampling` that the person chose; some may equal the defaults.
         system_prompt: System prompt of new chats; empty leaves it to the model's chat template.

@@ -24,7 +24,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.storage_watch import SettingsControl
 from rdchat.services.tool_servers import ToolServers
-from rdchat.ui.style import ConsentPause, Theme
+from rdchat.ui.style import DEFAULT_TEXT, ConsentPause, Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
@@ -120,6 +120,7 @@ def theme(qapp: QApplication) -> Iterator[Theme]:
     theme = Theme(qapp)
     yield theme
     theme.set_scheme(Qt.ColorScheme.Unknown)
+    theme.set_text_size(DEFAULT_TEXT)
     theme.deleteLater()
 
 

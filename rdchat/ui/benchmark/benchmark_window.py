@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent
-from PySide6.QtWidgets import QStackedWidget, QTabBar, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import BenchPlan, DraftSettings
@@ -24,11 +24,13 @@ from rdchat.ui.style import (
     Ground,
     Separator,
     SideWindow,
+    TabBar,
     TextButton,
     Theme,
     ThemedLabel,
     ThinBar,
     Throttle,
+    WholeArea,
     ask,
     ask_to_save,
     column,
@@ -41,7 +43,6 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import counted, rough_time
 
-_FORM_WIDTH = 300
 _INTRODUCTION = (
     "Every setting answers every prompt. They take turns, so all run under the same conditions. "
     "The first results appear here when all settings have answered the first prompt."
@@ -70,7 +71,7 @@ class BenchmarkWindow(SideWindow):
         self.race = RaceView(theme)
         self.form = PlanForm(controller.drafting, theme)
         self.results = ResultsView(theme)
-        self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
+        self.tabs = TabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("What to run")
         self.status = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.progress = ThinBar("Progress of the benchmark")
@@ -83,9 +84,7 @@ class BenchmarkWindow(SideWindow):
         self._show_state()
 
     def _lay_out(self, theme: Theme) -> None:
-        side = scrolled(self.form)
-        bar_width = side.verticalScrollBar().sizeHint().width()
-        side.setFixedWidth(max(_FORM_WIDTH, self.form.minimumSizeHint().width() + bar_width))
+        side = scrolled(self.form, WholeArea())
         introduction = ThemedLabel(theme, _INTRODUCTION, "muted", 1, wraps=True)
         introduction.setAlignment(Qt.AlignmentFlag.AlignCenter)
         introduction.setContentsMargins(2 * LARGE, 0, 2 * LARGE, 0)

@@ -33,7 +33,7 @@ from rdchat.wording import counted
 _NO_NOTES = Notice(
     "This chat has no notes", "Its project, its options and Settings > Chats decide whether it has some."
 )
-_NOT_STORED = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
+_NOT_STORED = "This chat is not stored. Tools, servers and the system may keep parts of it."
 
 
 class NoteLine(BannerArea):

@@ -61,6 +61,7 @@ from rdchat.ui.style import (
     formatting,
     paint_focus,
     row,
+    scaled,
     scrolled,
     set_role,
     set_tip,
@@ -297,7 +298,7 @@ class TokenDetails(QScrollArea):
         self._theme = theme
         self.setAccessibleName("Details of the token")
         self.setViewportMargins(RING, RING, RING, RING)
-        self.setMinimumWidth(190)
+        self.setMinimumWidth(scaled(210))
         self.token = ElidedLabel(theme, points_more=6, bold=True)
         self.number = ThemedLabel(theme, "", "muted", tabular=True)
         self.rows = {name: FigureRow(theme, name, definition) for name, definition in TOKEN_FACTS.items()}

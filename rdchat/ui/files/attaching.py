@@ -28,11 +28,12 @@ from rdchat.ui.style import (
     discard,
     lay_out_later,
     pop_up,
+    scaled,
     scrolled,
 )
 
-# The chips take three lines at most; more scroll.
-_MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
+# The most lines of chips; more scroll.
+_MAX_LINES = 3
 # The most refusals that are shown at once, the last ones.
 _REFUSALS = 3
 MAX_TEXT = 500_000
@@ -106,12 +107,13 @@ class PendingRow(QScrollArea):
 
     def _fit(self) -> None:
         width = self.width()
-        if (height := self.row.arrange_chips(width, self.align)) > _MAX_HEIGHT:
+        highest = _MAX_LINES * scaled(CHIP_HEIGHT) + 2 * TIGHT + 2
+        if (height := self.row.arrange_chips(width, self.align)) > highest:
             # The scroll bar stands beside the chips.
             width = self.viewport().width()
             height = self.row.arrange_chips(width, self.align)
         self.row.resize(width, height)
-        visible_height = min(height, _MAX_HEIGHT)
+        visible_height = min(height, highest)
         if visible_height != self.height():
             self.setFixedHeight(visible_height)
             self.height_changed.emit()

@@ -33,6 +33,7 @@ from rdchat.ui.style import (
     paint_card,
     paint_focus,
     row,
+    scaled,
     set_tip,
     show_share,
 )
@@ -269,7 +270,7 @@ class FileChip(Chip):
     def sizeHint(self) -> QSize:
         texts = max(label.fontMetrics().horizontalAdvance(label.text()) for label in (self._name, self._detail))
         around = self._row.contentsMargins().left() + SMALL + (_REMOVE if self.remove else 0)
-        return QSize(min(max(texts + 1 + around, _MIN), _WIDEST), CHIP_HEIGHT)
+        return QSize(min(max(texts + 1 + around, _MIN), _WIDEST), scaled(CHIP_HEIGHT))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         ground: QColor = getattr(self._theme.colors, self._ground)

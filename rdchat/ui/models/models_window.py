@@ -1,7 +1,7 @@
 """The Models window with its two pages, the list of downloads, and the sheet of the Hugging Face token."""
 
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
+from PySide6.QtWidgets import QLineEdit, QStackedWidget, QWidget
 
 from rdchat.hub import TokenSource, find_endpoint, hub_token_file
 from rdchat.hub.downloads.download import DownloadState
@@ -22,6 +22,7 @@ from rdchat.ui.style import (
     Separator,
     Sheet,
     SideWindow,
+    TabBar,
     Theme,
     ThemedLabel,
     column,
@@ -174,7 +175,7 @@ class ModelsWindow(SideWindow):
         links.token_requested.connect(lambda: TokenSheet(models.account, theme, self).open())
         self._drops = FileDrops(models.problem, models.slot.load_model, self, theme)
         self._drops.refused.connect(self._show_refused)
-        self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
+        self.tabs = TabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")
         self._pages = QStackedWidget()
         for name, page in (("On This Computer", self.installed), ("Find", self.discover)):

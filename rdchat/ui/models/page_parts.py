@@ -36,6 +36,7 @@ from rdchat.ui.style import (
     plain_list,
     push_button,
     row,
+    scaled,
     scrolled,
     splitter,
     tip_text,
@@ -63,12 +64,9 @@ class _Delegate(QStyledItemDelegate):
     def __init__(self, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._title = control_font()
-        self._small = control_font(-1.5)
-        self._heading = control_font(-1, bold=True)
 
     def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
-        return QSize(120, _ENTRY_HEIGHT if index.data(_ENTRY).key else _HEADING_HEIGHT)
+        return QSize(120, scaled(_ENTRY_HEIGHT if index.data(_ENTRY).key else _HEADING_HEIGHT))
 
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
@@ -82,7 +80,7 @@ class _Delegate(QStyledItemDelegate):
             self._paint_entry(painter, entry, area.adjusted(SMALL + 2, 6, -SMALL, -6))
         else:
             painter.setPen(self._theme.colors.muted)
-            painter.setFont(self._heading)
+            painter.setFont(control_font(-1, bold=True))
             text = painter.fontMetrics().elidedText(entry.title, Qt.TextElideMode.ElideRight, area.width() - SMALL)
             painter.drawText(area.adjusted(SMALL + 2, 0, 0, -4), _BOTTOM, text)
         painter.restore()
@@ -90,7 +88,7 @@ class _Delegate(QStyledItemDelegate):
     def _paint_entry(self, painter: QPainter, entry: Entry, text: QRect) -> None:
         """Draw the name and the marks of an entry, and below them its facts and its use."""
         colors = self._theme.colors
-        painter.setFont(self._small)
+        painter.setFont(control_font(-1.5))
         metrics = painter.fontMetrics()
         # The marks are drawn from the right edge on, the last one first; `right` is where the next one ends.
         right = text.right()
@@ -104,7 +102,7 @@ class _Delegate(QStyledItemDelegate):
         painter.drawText(text, _BOTTOM | _LEFT_SIDE, metrics.elidedText(entry.facts, Qt.TextElideMode.ElideRight, room))
         painter.drawText(text, _BOTTOM | _RIGHT_SIDE, entry.use)
         painter.setPen(getattr(colors, entry.color))
-        painter.setFont(self._title)
+        painter.setFont(control_font())
         # Titles are elided in the middle, as names of a family differ at the end.
         width = max(right - text.left(), _MIN_TITLE_WIDTH)
         title = painter.fontMetrics().elidedText(entry.title, Qt.TextElideMode.ElideMiddle, width)

@@ -26,6 +26,7 @@ from rdchat.ui.style import (
     SHOW_FOLDER,
     ElidedLabel,
     SideWindow,
+    TabBar,
     Theme,
     ThemedLabel,
     column,
@@ -108,6 +109,7 @@ class SettingsWindow(SideWindow):
         self._disk_caches = controller.disk_caches
         self._typing = single_shot(self, _TYPING_MS, self._save_text)
         self.tabs = QTabWidget()
+        self.tabs.setTabBar(TabBar())
         self.server = ServerPage(controller.server, theme, self._settings.change_values)
         self.presets = PresetsPage(theme, controller)
         self._pages = {
@@ -179,7 +181,7 @@ class SettingsWindow(SideWindow):
         page = self._page()
         self.appearance = page.add_choice("Appearance", "appearance", _APPEARANCES, "Light, dark, or as in the system.")
         sizes = MIN_TEXT_SIZE, MAX_TEXT_SIZE
-        self.text_size = page.add_number("Text size", "text_size", sizes, "Size of the text in chats.", suffix=" pt")
+        self.text_size = page.add_number("Text size", "text_size", sizes, "Size of all text.", suffix=" pt")
         tip = "The model and its speed, the quick window, the server and your last chats."
         self.menu_bar = page.add_check_box("Window", f"Show rdchat in the {_BAR}", "menu_bar_item", tip)
         self.stays = page.add_check_box("", "Keep running when the window is closed", "stays_open", _STAYING)

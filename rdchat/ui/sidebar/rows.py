@@ -20,6 +20,7 @@ from rdchat.ui.style import (
     day_text,
     line_pixmap,
     paint_row_ground,
+    scaled,
     text_look,
     tip_text,
     utf16_spans,
@@ -186,7 +187,7 @@ class RowPainter(QStyledItemDelegate):
     @property
     def row_height(self) -> int:
         """Height of every row: search results and the Trash have a second line."""
-        return _TWO_LINES if self.matcher or self._rows.in_trash else _ONE_LINE
+        return scaled(_TWO_LINES if self.matcher or self._rows.in_trash else _ONE_LINE)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
         row = index.data(ROW)
@@ -272,8 +273,9 @@ class RowPainter(QStyledItemDelegate):
         colors = self._theme.colors
         small = control_font(-1.5, tabular=True)
         font = control_font(bold=bold)
-        two_lines = self.row_height == _TWO_LINES
-        upper = area.adjusted(0, 5, 0, 5 - _TWO_LINES // 2) if two_lines else area
+        half = self.row_height // 2
+        two_lines = half > scaled(_ONE_LINE) // 2
+        upper = area.adjusted(0, 5, 0, 5 - half) if two_lines else area
         painter.setFont(small)
         painter.setPen(colors.muted)
         right = painter.fontMetrics().elidedText(right, Qt.TextElideMode.ElideRight, area.width() // 2)
@@ -281,7 +283,7 @@ class RowPainter(QStyledItemDelegate):
         room = area.width() - (painter.fontMetrics().horizontalAdvance(right) + SMALL if right else 0)
         self._paint_marked(painter, upper, title, font, color=colors.text, width=room)
         if two_lines:
-            lower = area.adjusted(0, _TWO_LINES // 2 - 4, 0, -5)
+            lower = area.adjusted(0, half - 4, 0, -5)
             self._paint_marked(painter, lower, below, small, color=colors.muted, width=area.width())
 
     def _paint_marked(
@@ -320,7 +322,7 @@ class RowPainter(QStyledItemDelegate):
         row = index.data(ROW)
         depth = 0 if isinstance(row, SectionRow) or row is None else row.depth
         left = SMALL + 3 + depth * _INDENT + (_ARROW + _ICON + SMALL if isinstance(row, FolderRow) else 0)
-        editor.setGeometry(area.left() + left, area.top() + 2, area.width() - left - SMALL - 3, _ONE_LINE - 4)
+        editor.setGeometry(area.left() + left, area.top() + 2, area.width() - left - SMALL - 3, scaled(_ONE_LINE) - 4)
 
 
 def _days_left(deleted_at: float | None) -> str:

@@ -27,6 +27,7 @@ from rdchat.ui.style import (
     formatting,
     push_button,
     row,
+    scaled,
     small_text,
     tip_text,
 )
@@ -65,10 +66,14 @@ class LedgerTree(QTreeWidget):
         self.setAccessibleName("Time ledger")
         self.header().setStretchLastSection(False)
         self.header().setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
-        for index, width in _WIDTHS.items():
-            self.setColumnWidth(index, width)
+        self._set_widths()
+        theme.changed.connect(self._set_widths)
         # The column is as long as a full bar.
         self.header().setSectionResizeMode(PERCENT, QHeaderView.ResizeMode.Fixed)
+
+    def _set_widths(self) -> None:
+        for index, width in _WIDTHS.items():
+            self.setColumnWidth(index, scaled(width))
 
     def show_rows(self, rows: Iterable[LedgerRow]) -> None:
         """Show new figures; new stages are added at the end of their parent's."""
@@ -115,7 +120,7 @@ def _bar(share: float, accent: QColor) -> QBrush:
     tint = QColor(accent)
     tint.setAlpha(_TINT)
     # The gradient is in pixels of the cell, whose width is fixed.
-    bar = QLinearGradient(0, 0, _WIDTHS[PERCENT], 0)
+    bar = QLinearGradient(0, 0, scaled(_WIDTHS[PERCENT]), 0)
     bar.setColorAt(0, tint)
     bar.setColorAt(min(share, 1.0), tint)
     if share < _FULL:

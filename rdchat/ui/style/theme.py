@@ -37,16 +37,21 @@ RADIUS = 10
 SIDEBAR_WIDTH = 240
 PANEL_WIDTH = 296
 TEXT_WIDTH = 720  # the widest a line of prose gets
-# Fusion draws the outline of a check box or a radio button in the window's colour, made `darker(140).lighter(110)`. So
-# these two controls get `muted.lighter(127)` as the window's colour (1.4 / 1.1 is 1.27): the outline is about `muted`.
-_TO_RING = 127
+# Fusion draws the outline of a control in the window's colour, made `darker(140)`, and partly `lighter(110)` again. In
+# the dark, none would be seen. So these controls, which paint nothing else in the window's colour, get `other` there,
+# made lighter by as much (1.4 / 1.1 is 1.27).
+_OUTLINED = "QCheckBox", "QRadioButton", "QLineEdit", "QAbstractSpinBox", "QPlainTextEdit", "QAbstractItemView"
+_TO_OUTLINE = 127
 ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
     "center": Qt.AlignmentFlag.AlignHCenter,
     "right": Qt.AlignmentFlag.AlignRight,
 }
-# Size of the transcript's text, in points.
+# Size of the transcript's text, in points, and between which sizes the controls follow it: with larger ones a window of
+# 900 x 560 would hold too little.
 DEFAULT_TEXT = 13
+_SMALLEST_CONTROLS = 11
+_LARGEST_CONTROLS = 18
 _ICON_SIZES = (16, 32, 64, 128, 256, 512)
 
 ROW_RADIUS = 7
@@ -132,7 +137,7 @@ class Colors:
     phrases = _Tones("#5549b8", "#aaa2f7")
     shape = _Tones("#6b5b00", "#d9c34a")
 
-    # Stages of a reply, at least 3:1 on `window`
+    # Stages of a reply, at least 3:1 on `window`; `other` is also the outline of controls
     seeing = _Tones("#b3336f", "#f08bb8")
     reading = _Tones("#0f8273", "#45c4b0")
     drafting = _Tones("#c65d00", "#ff9a3d")
@@ -161,8 +166,9 @@ class Theme(QObject):
         self._app = app
         self._hints = app.styleHints()
         self._forced = Qt.ColorScheme.Unknown
-        self.text_size = text_size
+        self.text_size = DEFAULT_TEXT
         self._choose_colors()
+        self.set_text_size(text_size)
         self._hints.colorSchemeChanged.connect(self._refresh)
         self._hints.accessibility().contrastPreferenceChanged.connect(self._refresh)
 
@@ -184,9 +190,22 @@ class Theme(QObject):
         self._refresh()
 
     def set_text_size(self, points: int) -> None:
-        if points != self.text_size:
-            self.text_size = points
-            self.changed.emit()
+        """Set the size of the transcript's text; controls become larger or smaller with it, within limits."""
+        if points == self.text_size:
+            return
+        self.text_size = points
+        before = control_font().pointSizeF()
+        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
+        share = min(max(points, _SMALLEST_CONTROLS), _LARGEST_CONTROLS) / DEFAULT_TEXT
+        font.setPointSizeF(_points(font) * share)
+        # Widgets with a font of their own do not get the application's, or only parts of it.
+        has_own = Qt.WidgetAttribute.WA_SetFont
+        own = [(each, each.font()) for each in QApplication.allWidgets() if each.testAttribute(has_own)]
+        self._app.setFont(font)
+        for widget, its_font in own:
+            its_font.setPointSizeF(_points(its_font) + _points(font) - before)
+            widget.setFont(its_font)
+        self.changed.emit()
 
     def body_font(self) -> QFont:
         return self._font(QFontDatabase.SystemFont.GeneralFont, self.text_size)
@@ -208,20 +227,31 @@ class Theme(QObject):
         # A Mac's own palette follows its appearance and accent colour.
         if QGuiApplication.platformName() != "cocoa":
             self._app.setPalette(_palette(self.colors))
-            # `setPalette` has removed the palettes of these two controls, so they are set again.
+            # `setPalette` has removed the palettes of these controls, so they are set again.
             if isinstance(self._app, QApplication):
-                rings = _palette(self.colors)
-                rings.setColor(QPalette.ColorRole.Window, self.colors.muted.lighter(_TO_RING))
-                for name in ("QCheckBox", "QRadioButton"):
-                    QApplication.setPalette(rings, name)  # type: ignore[arg-type]  # bytes are refused
+                outlined = _palette(self.colors)
+                outlined.setColor(QPalette.ColorRole.Window, self.colors.other.lighter(_TO_OUTLINE))
+                for name in _OUTLINED:
+                    QApplication.setPalette(outlined, name)  # type: ignore[arg-type]  # bytes are refused
+
+
+def scaled(pixels: int) -> int:
+    """Return a length for the present size of controls; `pixels` is for their usual size."""
+    usual = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
+    return round(pixels * _points(QGuiApplication.font()) / _points(usual))
+
+
+def _points(font: QFont) -> float:
+    """Return a font's size in points."""
+    # This is -1 where the system gives the size in pixels; only then QFontInfo is asked, which takes 0.5 ms.
+    points = font.pointSizeF()
+    return points if points > 0 else QFontInfo(font).pointSizeF()
 
 
 def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
-    """Return the system's font for controls, a little larger or smaller; `tabular` gives figures one width."""
-    font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
-    # This is -1 where the system gives the size in pixels; only then QFontInfo is asked, which takes 0.5 ms.
-    points = font.pointSizeF()
-    font.setPointSizeF((points if points > 0 else QFontInfo(font).pointSizeF()) + points_more)
+    """Return the present font of controls, a little larger or smaller; `tabular` gives figures one width."""
+    font = QGuiApplication.font()
+    font.setPointSizeF(_points(font) + points_more)
     font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
     if tabular:
         font.setFeature(QFont.Tag("tnum"), 1)

@@ -4,14 +4,27 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, QPoint, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QIcon, QPalette
-from PySide6.QtWidgets import QApplication, QCheckBox, QRadioButton, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QCheckBox,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QPlainTextEdit,
+    QRadioButton,
+    QSpinBox,
+    QStyle,
+    QStyleOptionButton,
+    QVBoxLayout,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 import rdchat.ui
 from rdchat.inference.api import Spent
-from rdchat.ui.style import ThinBar, layouts, line_icon, line_pixmap, show_share
+from rdchat.ui.style import TabBar, ThinBar, layouts, line_icon, line_pixmap, show_share
 from rdchat.ui.style.theme import DARK, LIGHT, Colors, Theme, control_font
 from tests.grids import grid
 from tests.ui.shown_widgets import picture_of
@@ -179,6 +192,49 @@ def test_the_rings_of_check_boxes_and_radio_buttons_can_be_seen(
         ring = control.style().subElementRect(part, option, control).translated(control.pos())
         edge = [picture.pixelColor(x, ring.center().y()) for x in range(ring.left() - 1, ring.left() + 3)]
         assert max(_contrast(color, theme.colors.window) for color in edge) >= least, type(control).__name__
+
+
+@pytest.mark.parametrize("scheme", [Qt.ColorScheme.Light, Qt.ColorScheme.Dark])
+def test_empty_fields_and_boxes_can_be_seen(qtbot: QtBot, theme: Theme, scheme: Qt.ColorScheme) -> None:
+    """In the dark, an empty field, an empty list and the box of a row that is off were the colour of the window."""
+    theme.set_scheme(scheme)
+    page = QWidget()
+    qtbot.addWidget(page)
+    rows = QListWidget()
+    off = QListWidgetItem("Off", rows)
+    off.setCheckState(Qt.CheckState.Unchecked)
+    fields = QLineEdit(), QPlainTextEdit(), QSpinBox(), QListWidget(), rows
+    column = QVBoxLayout(page)
+    for field in fields:
+        column.addWidget(field)
+    page.show()
+    picture = picture_of(page)
+    for field in fields:
+        edge = [picture.pixelColor(field.x() + x, field.geometry().center().y()) for x in range(3)]
+        assert max(_contrast(color, theme.colors.window) for color in edge) >= 2.5, type(field).__name__
+    row = rows.visualItemRect(off).translated(rows.viewport().mapTo(page, QPoint()))
+    box = [picture.pixelColor(row.left() + x, row.center().y()) for x in range(8)]
+    assert max(_contrast(color, theme.colors.surface) for color in box) >= 2.5
+
+
+@pytest.mark.parametrize("scheme", [Qt.ColorScheme.Light, Qt.ColorScheme.Dark])
+@pytest.mark.parametrize("document", [False, True])
+def test_the_chosen_tab_can_be_told_from_the_others(
+    qtbot: QtBot, theme: Theme, scheme: Qt.ColorScheme, document: bool
+) -> None:
+    """In the dark it was a shade lighter than the others."""
+    theme.set_scheme(scheme)
+    bar = TabBar(documentMode=document, drawBase=not document, expanding=False)
+    qtbot.addWidget(bar)
+    for name in ("One", "Two", "Three"):
+        bar.addTab(name)
+    bar.setCurrentIndex(1)
+    bar.show()
+    picture = picture_of(bar)
+    places = [QPoint(bar.tabRect(place).center().x(), bar.tabRect(1).bottom()) for place in range(3)]
+    one, chosen, three = map(picture.pixelColor, places)
+    assert _contrast(chosen, one) >= 3
+    assert _contrast(chosen, three) >= 3
 
 
 def test_every_line_icon_draws_in_its_colour(qapp: QApplication) -> None:
