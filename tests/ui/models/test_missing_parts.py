@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
@@ -15,6 +16,7 @@ from rdchat.inference.vision.families import vision_of
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
+from rdchat.ui.models.computer_pages import MacsPage, RemotePage
 from rdchat.ui.models.drafters_section import DraftersSection, MissingPartSheet
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
@@ -25,7 +27,7 @@ from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, draf
 from tests.inference.vision.seeing_models import ORIGINAL as SEEING, put_original, seeing_folder, without_tower
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
-from tests.ui.models.page_steps import is_free, press
+from tests.ui.models.page_steps import is_free, pick, press
 
 
 @pytest.fixture
@@ -196,7 +198,13 @@ def test_a_copy_gets_the_vision_of_its_original(
     put_original(hub, tmp_path / "original", "qwen3_vl")
     copy = without_tower(seeing_folder(paths.models_dir() / "Tiny-Sees-4bit", "qwen3_vl"))
     models = Models(chat.controller, ModelSources(models=library_models, original_parts=find_part))
-    page = InstalledPage(models, PageLinks(), theme)
+    page = InstalledPage(
+        models,
+        PageLinks(),
+        theme,
+        QWidget(),
+        (RemotePage(models, PageLinks(), theme), MacsPage(models, PageLinks(), theme)),
+    )
     qtbot.addWidget(page)
     page.resize(900, 560)
     page.show()
@@ -231,10 +239,10 @@ def test_a_copy_gets_the_vision_of_its_original(
     assert "sees images" in entries.row_line(seeing)
     assert entries.row_line(tower) == entries.joined(entries.size(tower.disk_bytes), "Vision of a model")
     assert page.count.text().startswith("1 model, ")
-    page.list.setCurrentRow(0)
+    pick(page, seeing.name)
     assert page.current == seeing
     assert (details.problem.isVisible(), details.vision.isVisible()) == (False, False)
-    page.list.setCurrentRow(1)
+    pick(page, tower.name)
     assert details.problem.text().startswith("This is the vision of a model")
     assert not details.row.main.isEnabled()
     models.end_services()

@@ -54,6 +54,8 @@ def test_typing_finds_and_a_click_tells(qtbot: QtBot, hub: HubServer, page: Disc
     search(qtbot, page, "small")
     assert titles(page) == ["small-4bit"]
     click(qtbot, page, "org/small-4bit")
+    assert page.details.source.text().endswith("  ·  apache-2.0")
+    press(qtbot, page.details.fold)
     words = said(page)
     assert {"4-bit", "qwen3", "apache-2.0"} <= set(words)
     assert any(word.startswith("Fits: ") for word in words)
@@ -264,7 +266,7 @@ def test_a_drafter_that_fails_leaves_the_model_and_can_be_fetched_later(
     qtbot.waitUntil(lambda: row.main.text() == "Load")
     gone = f"Its drafter could not be downloaded. {ASSISTANT} is private or no longer on Hugging Face."
     qtbot.waitUntil(lambda: row.problem.text() == gone)
-    assert row.hint.text() == "The model works without it. Get it later on the Drafters page."
+    assert row.hint.text() == "The model works without it. Get it later in the details of the model."
     assert row.state.text() == "Installed."
     hub.add(ASSISTANT, files_of_drafter())
     qtbot.waitUntil(box.download.isVisible)
