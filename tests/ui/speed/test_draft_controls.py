@@ -227,7 +227,7 @@ def test_the_menu_chooses_modes_and_shows_why_one_cannot_run(qtbot: QtBot, chat:
     assert chat.controller.drafting.settings.mode is Mode.LOOKUP
     assert not window.panel.isVisible()
     modes[Mode.DRAFTER].trigger()
-    assert [mode for mode, action in modes.items() if action.isChecked()] == [Mode.DRAFTER]
+    qtbot.waitUntil(lambda: [mode for mode in modes if modes[mode].isChecked()] == [Mode.DRAFTER])
     assert window.panel.isVisible()
     qtbot.waitUntil(lambda: "There is no drafter." in window.panel.drafting.problem.text())
 

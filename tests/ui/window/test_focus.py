@@ -276,6 +276,5 @@ def test_no_button_begins_like_a_delete_of_chats_that_deletes_none() -> None:
     assert found == {
         "Delete Chat",
         "Delete Message",
-        "Delete the selected chat or folder for good",
         "Remove this message",
     }
