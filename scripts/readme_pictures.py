@@ -171,6 +171,8 @@ class _Pictures:
         painter.end()
         self._save(source, "files-dark")
         sheet.close()
+        self._controller.chat.files.remove_files()
+        self._window.conversation.composer.field.clear()
 
     def _seeing(self, scratch: Path) -> None:
         model = scratch / "Demonstration"
