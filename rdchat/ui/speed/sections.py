@@ -230,12 +230,11 @@ class SpeedFigures(QWidget):
         self.reason.show_text(meaning.text, "text" if meaning.color == "muted" else meaning.color)
         # A busy computer had another load when the speed without drafting was measured: neither speed is shown.
         is_hindered = meaning.color == "muted"
-        speed = None if is_hindered else statistics.decode_tps
-        decode = formatting.rate(speed)
-        self.decode.show_text(decode, "muted" if speed is None else "text")
+        decode = formatting.rate(statistics.decode_tps)
+        self.decode.show_text(decode, "muted" if statistics.decode_tps is None else "text")
         self.decode.setAccessibleName(f"Writing: {decode} tokens a second")
         for part in (self.decode, self.unit):
-            part.setVisible(not source.how.server or statistics.decode_tps is not None)
+            part.setVisible(not is_hindered and (not source.how.server or statistics.decode_tps is not None))
         for figure in (self.acceptance, self.per_step):
             figure.show_figure(source)
         plain = FIGURES["Without drafting"](source).removesuffix(" tokens/s")

@@ -409,7 +409,7 @@ class Commands(QObject):
         text = _CREDITS.format(*versions)
         box = message_box(QMessageBox.Icon.NoIcon, title, text, title="About rdchat", parent=self._window)
         box.setIconPixmap(app_pixmap(72, 2))
-        box.addButton(QMessageBox.StandardButton.Ok)
+        box.setEscapeButton(box.addButton(QMessageBox.StandardButton.Ok))
         log = box.addButton("Show Log", QMessageBox.ButtonRole.ActionRole)
         log.clicked.connect(lambda: show_folder(paths.log_path()))
         box.open()

@@ -201,8 +201,10 @@ def test_a_folders_menu_opens_its_settings_and_begins_a_chat_in_it(window: MainW
     row = next(each for each in listed if isinstance(each, FolderRow))
     menu = sidebar.row_actions.menu_for(row)
     actions = {each.text(): each for each in menu.actions()}
+    sidebar.list.setFocus()
     actions["New Chat Here"].trigger()
     assert chat.open.conversation.folder_id == folder.id
+    assert window.conversation.composer.field.hasFocus()
     actions["Project Settings…"].trigger()
     shown_child(window, ProjectSheet).reject()
 

@@ -267,7 +267,7 @@ def test_a_busy_computer_gets_no_ratio_and_nothing_that_one_is_made_of(chat: Cha
         texts = _texts(panel)
         assert panel.speed.plain.isVisible() == compared
         assert ("1.25x" in texts) == ("20.0" in texts) == ("Expected: 1.4" in texts) == compared
-        assert (panel.speed.decode.text() == "25.0") == compared
+        assert panel.speed.decode.isVisible() != (statistics.others_share == 0.4)
     assert panel.speed.reason.text().startswith("No verdict")
 
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QPlainTextEdit
+from PySide6.QtWidgets import QMessageBox, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from rdchat import app, cli
@@ -307,3 +308,11 @@ def test_a_new_chat_and_sending_leave_the_search(qtbot: QtBot, chat: Chat, windo
         window.actions_.__getattr__(begin).trigger()
     assert (window.sidebar.search.text(), bool(chat.chats.query)) == ("", False)
     qtbot.waitUntil(lambda: not chat.writing)
+
+
+def test_escape_closes_what_says_the_versions(qtbot: QtBot, window: MainWindow) -> None:
+    """With two buttons, Qt takes none of them for Escape, and the box could not be closed by its cross either."""
+    window.commands.show_versions()
+    (box,) = window.findChildren(QMessageBox)
+    qtbot.keyClick(box, Qt.Key.Key_Escape)
+    assert not box.isVisible()
