@@ -187,7 +187,7 @@ def test_what_is_dropped_is_judged_in_plain_words(small_model: Path, tmp_path: P
     assert problem_of(str(small_model)) == ""
     (tmp_path / "Qwen3-8B-Q4_K_M.gguf").write_bytes(b"GGUF")
     problem = problem_of(str(tmp_path / "Qwen3-8B-Q4_K_M.gguf"))
-    assert "is a GGUF file, which rdchat does not read. Look for its MLX version in Discover" in problem
+    assert "is a GGUF file, which rdchat does not read. Look for its MLX version in Models > Find" in problem
     assert "`rdchat models search Qwen3-8B-Q4_K_M`" in problem
     (tmp_path / "photo.jpg").write_bytes(b"x")
     assert "is a file, not a model" in problem_of(str(tmp_path / "photo.jpg"))
