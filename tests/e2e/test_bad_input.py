@@ -127,7 +127,7 @@ def test_a_model_that_cannot_be_used(
     with running_app(qapp, qtbot) as app:
         said = f"{told} {HINTS[harm]}"
         wait_for_words(qtbot, "The model did not load", said, "Try Again", "Choose Another Model…")
-        assert "No model" in words()  # in the header
+        assert "No model loaded" in words()  # in the header
         press(qtbot, "Try Again")
         qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.NO_MODEL, timeout=WAIT_MS)
         wait_for_words(qtbot, "The model did not load", said)
