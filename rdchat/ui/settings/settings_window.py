@@ -190,7 +190,7 @@ class SettingsWindow(SideWindow):
         if self._hot_key.available:
             page.add_field("Quick window", self.keys, _SHORTCUT)
         else:
-            page.add_line(ThemedLabel(self._theme, _DESKTOP, wraps=True), name="Quick window")
+            page.add_line(ElidedLabel(self._theme, _DESKTOP, middle=True), name="Quick window")
         self.keys_problem = page.add_note(color="danger")
         if address := updates_address():
             self.updates = page.add_check_box(

@@ -388,6 +388,14 @@ class WholeArea(QScrollArea):
             return QSize(size.width() + self.verticalScrollBar().sizeHint().width(), highest)
         return size
 
+    def minimumSizeHint(self) -> QSize:
+        # It scrolls down only, so nothing may be cut at its side.
+        size = super().minimumSizeHint()
+        content = self.widget()
+        if content is not None:
+            size.setWidth(content.minimumSizeHint().width() + self.verticalScrollBar().sizeHint().width())
+        return size
+
 
 def plain_list(view: QListView, name: str) -> None:
     """Let a list stand on its window's ground, scroll smoothly, and know the row below the mouse; it has a name."""
