@@ -1,6 +1,6 @@
 """Makes README's pictures: runs the whole app offscreen on the default model, and saves its windows to docs/images.
 
-Usage: PYTHONPATH=. python scripts/readme_pictures.py [FOLDER]     (on an idle machine, some four minutes)
+Usage: PYTHONPATH=. python scripts/readme_pictures.py [FOLDER]     (on an idle machine, some five minutes)
 """
 
 import os
@@ -99,7 +99,7 @@ class _Pictures:
 
     def make(self, scratch: Path) -> None:
         self._wait(lambda: self._controller.model_slot.info is not None)
-        self._rest(30)  # it compiles and measures what it drafts with
+        self._rest(150)  # it prepares and measures what it drafts with
         self._chat()
         self._drafts()
         self._reading()
