@@ -52,6 +52,7 @@ coverage: setup ## Run the same tests, and list the lines that none of them runs
 test-slow: setup ## Run the long tests: real models, whole trainings, kills, whole grids
 	@bash scripts/system-packages.sh fonts-noto-core fonts-liberation || echo "Tests with other fonts may be skipped." >&2
 	@$(PYTEST) -m slow $(ARGS)
+	@$(if $(ARGS),,$(AS_ON_A_MAC))
 
 quick: setup ## Run the fast, exact tests in under a minute: no real model, no window
 	@$(PYTEST) -q -m 'not slow' $(NOT_QUICK:%='--deselect=tests/inference/%') $(QUICK) $(ARGS)

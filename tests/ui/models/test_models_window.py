@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat import host
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.services.engine.engine_request import EngineState
@@ -31,7 +32,8 @@ def test_the_guide_names_every_page(models_window: ModelsWindow) -> None:
 def test_ctrl_tab_turns_the_pages(models_window: ModelsWindow) -> None:
     """It did so in Settings alone."""
     pages = (models_window.installed, models_window.discover)
-    for keys in ("Ctrl+Tab", "Ctrl+Shift+Tab"):
+    control = "Meta" if host.MACOS else "Ctrl"  # Qt's name of a Mac's control key
+    for keys in (f"{control}+Tab", f"{control}+Shift+Tab"):
         for page in (pages[1], pages[0]):
             press_key(models_window, keys)
             assert page.isVisible()
