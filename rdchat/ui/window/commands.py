@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, Qt, Signal, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
 from rdchat import __version__, host, paths
-from rdchat.chat.conversation import Conversation, Notice, Origin
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Notice, Origin
 from rdchat.chat.projects import Folder
 from rdchat.chat.settings import MAX_TEXT_SIZE, MIN_TEXT_SIZE
 from rdchat.errors import InvalidSettingError
@@ -27,6 +27,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
 from rdchat.ui.settings.settings_window import PLACES
+from rdchat.ui.sidebar.row_actions import thing_of
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import (
     FileMode,
@@ -142,13 +143,19 @@ class Commands(QObject):
 
     # Chats
 
-    def in_project(self) -> bool:
-        """Return whether the open chat is a project's."""
-        return self._chats.chat.project_folder is not None
+    def _beside(self) -> Conversation:
+        """Return a new chat in the folder that is chosen in the sidebar, else in that of the open chat."""
+        chosen = thing_of(self.parts.sidebar.list.current_row)
+        folder_id = chosen.id if isinstance(chosen, Folder) else self._chats.chat.conversation.folder_id
+        return replace(NEW_CHAT, folder_id=folder_id)
+
+    def project(self) -> Folder | None:
+        """Return the folder of the project that a new chat begins in; None outside of projects."""
+        return self.controller.replies.order.project_folder(self._beside())
 
     def new_chat_text(self) -> str:
         """Return the text of the action that begins a chat, with the project that it is in."""
-        folder = self._chats.chat.project_folder
+        folder = self.project()
         return f"New Chat in {named(folder.name)}" if folder else "New Chat"
 
     def new_chat(self, *, outside: bool = False) -> None:
@@ -159,11 +166,12 @@ class Commands(QObject):
         if self.parts.windows.quick_in_front:
             self.controller.quick.forget_exchange()
             return
-        chat = self._chats.chat
-        stays = self.in_project() and not outside
-        chat.start_new(chat.conversation.folder_id if stays else None)
-        self.parts.sidebar.show_location(Location.CHATS)
+        stays = self.project() and not outside
+        folder_id = self._beside().folder_id if stays else None
+        # A folder stays chosen in the list while that has the focus.
         self.parts.conversation.composer.setFocus()
+        self._chats.chat.start_new(folder_id)
+        self.parts.sidebar.show_location(Location.CHATS)
 
     def new_temporary(self) -> None:
         """Begin a temporary chat, and leave a search."""

@@ -376,6 +376,7 @@ class MainWindow(QMainWindow):
         for changed in (*states, chat.message_added, chat.message_changed):
             changed.connect(refresh)
         controller.drafting.changed.connect(refresh)
+        self.sidebar.list.selectionModel().currentChanged.connect(refresh)
         # Queued, as the system waits for the end of the signal.
         controller.hot_key_pressed.connect(self.actions_.quick.trigger, Qt.ConnectionType.QueuedConnection)
         controller.replies.ended.connect(self._on_reply_ended)

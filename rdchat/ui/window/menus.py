@@ -211,7 +211,7 @@ def _file(do: Commands) -> list[Command | None]:
             "new_outside",
             "New Chat Outside the Folder",
             partial(do.new_chat, outside=True),
-            when=do.in_project,
+            when=lambda: do.project() is not None,
             in_front=True,
         ),
         Command("new_temporary", "New Temporary Chat", do.new_temporary, "Ctrl+Alt+N", tip=tip, in_front=True),
