@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEd
 
 from rdchat import __version__, host, paths
 from rdchat.chat.conversation import NEW_CHAT, Conversation, Notice, Origin
+from rdchat.chat.listing import FolderRow
 from rdchat.chat.projects import Folder
 from rdchat.chat.settings import MAX_TEXT_SIZE, MIN_TEXT_SIZE
 from rdchat.errors import InvalidSettingError
@@ -27,7 +28,6 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
 from rdchat.ui.settings.settings_window import PLACES
-from rdchat.ui.sidebar.row_actions import thing_of
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import (
     FileMode,
@@ -145,8 +145,8 @@ class Commands(QObject):
 
     def _beside(self) -> Conversation:
         """Return a new chat in the folder that is chosen in the sidebar, else in that of the open chat."""
-        chosen = thing_of(self.parts.sidebar.list.current_row)
-        folder_id = chosen.id if isinstance(chosen, Folder) else self._chats.chat.conversation.folder_id
+        row = self.parts.sidebar.list.current_row
+        folder_id = row.folder.id if isinstance(row, FolderRow) else self._chats.chat.conversation.folder_id
         return replace(NEW_CHAT, folder_id=folder_id)
 
     def project(self) -> Folder | None:
@@ -167,17 +167,13 @@ class Commands(QObject):
             self.controller.quick.forget_exchange()
             return
         stays = self.project() and not outside
-        folder_id = self._beside().folder_id if stays else None
-        # A folder stays chosen in the list while that has the focus.
-        self.parts.conversation.composer.setFocus()
-        self._chats.chat.start_new(folder_id)
+        self._chats.chat.start_new(self._beside().folder_id if stays else None)
         self.parts.sidebar.show_location(Location.CHATS)
 
     def new_temporary(self) -> None:
         """Begin a temporary chat, and leave a search."""
         self._chats.chat.start_temporary()
         self.parts.sidebar.leave_search()
-        self.parts.conversation.composer.setFocus()
 
     def ask_to_leave(self, then: Callable[[], object]) -> None:
         """Ask whether to discard or to keep the temporary chat; after either, `then` opens something else."""

@@ -51,7 +51,10 @@ class Header(QToolBar):
         self.addActions(buttons[3:])
         for action, icon in zip(buttons, ("sidebar", "new", "temporary", "options", "panel"), strict=True):
             show_icon(action, icon, theme, "text")
-            self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
+            button = self.widgetForAction(action)
+            button.setAccessibleName(action.text().rstrip("…"))
+            # A toolbar keeps its buttons out of the order of Tab.
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         show_icon(model, "model", theme)
         self.dot = ThemedLabel(theme, "●", "accent", -3)
         button = self.widgetForAction(actions.options)

@@ -373,10 +373,9 @@ class MainWindow(QMainWindow):
             changed.connect(self._show_title)
             changed.connect(refresh)
         states = controller.replies.state_changed, controller.quick.path_changed, controller.quick.changed
-        for changed in (*states, chat.message_added, chat.message_changed):
+        chosen = self.sidebar.list.selectionModel().currentChanged
+        for changed in (*states, chat.message_added, chat.message_changed, controller.drafting.changed, chosen):
             changed.connect(refresh)
-        controller.drafting.changed.connect(refresh)
-        self.sidebar.list.selectionModel().currentChanged.connect(refresh)
         # Queued, as the system waits for the end of the signal.
         controller.hot_key_pressed.connect(self.actions_.quick.trigger, Qt.ConnectionType.QueuedConnection)
         controller.replies.ended.connect(self._on_reply_ended)
