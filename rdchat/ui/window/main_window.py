@@ -372,9 +372,15 @@ class MainWindow(QMainWindow):
         for changed in (chat.opened, controller.chats.conversations_changed):
             changed.connect(self._show_title)
             changed.connect(refresh)
-        states = controller.replies.state_changed, controller.quick.path_changed, controller.quick.changed
-        chosen = self.sidebar.list.selectionModel().currentChanged
-        for changed in (*states, chat.message_added, chat.message_changed, controller.drafting.changed, chosen):
+        for changed in (
+            controller.replies.state_changed,
+            controller.quick.path_changed,
+            controller.quick.changed,
+            controller.drafting.changed,
+            chat.message_added,
+            chat.message_changed,
+            self.sidebar.list.selectionModel().currentChanged,
+        ):
             changed.connect(refresh)
         # Queued, as the system waits for the end of the signal.
         controller.hot_key_pressed.connect(self.actions_.quick.trigger, Qt.ConnectionType.QueuedConnection)
