@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # Work that can wait begins this long after the window is shown.
 _SETTLED_MS = 1000
-# The least share of a Mac's memory that Metal recommends for its work.
-_METAL_SHARE = 2 / 3
 
 
 def installed_models() -> tuple[ModelCard, ...]:
@@ -86,7 +84,7 @@ def machine_memory() -> MachineMemory:
     """Return the device's memory; before MLX is imported, about what it will say."""
     if not _has_mlx():
         total = machine.total_bytes()
-        limit = int(total * (_METAL_SHARE if host.MACOS else machine.CPU_SHARE))
+        limit = int(total * (machine.METAL_SHARE if host.MACOS else machine.CPU_SHARE))
         return MachineMemory(host.MACOS, total, MemoryRoom(limit, machine.available_bytes()), 0, limit)
     from rdchat.inference import device  # noqa: PLC0415  MLX
 

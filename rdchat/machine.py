@@ -21,6 +21,8 @@ MAX_OTHERS = 0.15
 """Share of all processors that other programs may use on a quiet computer; a desktop at rest uses some 5 %."""
 CPU_SHARE = 0.8
 """Share of the memory for a model on a CPU: the rest is for the system and a browser."""
+METAL_SHARE = 2 / 3
+"""The least share of a Mac's memory that Metal recommends for its work."""
 _LOG = logging.getLogger(__name__)
 # Shortest interval between two measurements: processor times are counted in steps of 10 ms.
 _LOOK_S = 0.5

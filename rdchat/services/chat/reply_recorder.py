@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
@@ -354,6 +355,8 @@ class TraceRecorder(QObject):
     def __init__(self, store: ConversationStore, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._store = store
+        # Menus and buttons ask for each reply again and again; `save_traces` forgets the answers.
+        self._is_stored = cache(store.has_trace)
         # By the message's id: traces of replies that are being written.
         self._live: dict[int, ReplyTrace] = {}
         # Traces of replies that have ended, in that order.
@@ -392,7 +395,7 @@ class TraceRecorder(QObject):
         if (live and live.tokens) or any(each.message_id == message_id for each in self._unsaved):
             return True
         with suppress(StorageError):
-            return self._store.has_trace(message_id)
+            return self._is_stored(message_id)
         return False
 
     def trace(self, message_id: int) -> ReplyTrace | None:
@@ -412,6 +415,7 @@ class TraceRecorder(QObject):
 
     def save_traces(self) -> None:
         """Store the packed traces, oldest first, up to one that is not packed yet or cannot be stored."""
+        self._is_stored.cache_clear()
         try:
             while self._unsaved and (packed := self._unsaved[0].packed):
                 unsaved = self._unsaved[0]

@@ -68,7 +68,7 @@ class WaitingList(QWidget):
         card = Card(theme)
         card.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
         column(self.title, self._area, within=card, spacing=TIGHT, margins=(LARGE, SMALL, SMALL, SMALL))
-        row(None, (card, 1000), None, within=self, spacing=0, margins=(LARGE, TIGHT, LARGE, 0))
+        row(None, (card, 1000), None, within=self, spacing=0, margins=(LARGE, TIGHT) * 2)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.hide()
 
@@ -187,7 +187,8 @@ class ConversationView(Ground):
         transcript.quote_requested.connect(self.composer.quote)
         transcript.note_requested.connect(self.note.add_note)
         transcript.delete_requested.connect(controller.delete_message)
-        transcript.delete_requested.connect(lambda _id: transcript.focus_last())
+        for changed in (transcript.delete_requested, transcript.alternative_requested):
+            changed.connect(lambda *_: transcript.focus_last())
         transcript.branch_requested.connect(controller.branch)
         transcript.file_requested.connect(
             lambda file: self.files.view(file, self._chat.path, controller.replies.file_text)
@@ -259,6 +260,9 @@ class ConversationView(Ground):
     # What is shown
 
     def _show_conversation(self) -> None:
+        # Qt would give the focus of a message that goes to the button beside the field.
+        if not self._chat.stored_conversation or self.stack.isAncestorOf(self.window().focusWidget()):
+            self.composer.setFocus()
         self._show_typed()
         self._show_messages()
         self._show_status()

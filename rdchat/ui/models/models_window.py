@@ -189,9 +189,6 @@ class ModelsWindow(SideWindow):
     def search(self) -> QLineEdit:  # type: ignore[override]  # of the page that is shown
         return self.discover.bar.field if self.tabs.currentIndex() else self.installed.search
 
-    def reject(self) -> None:
-        """Stay open on Escape, with which people leave a field of a page."""
-
     def show_page(self, page: QWidget) -> None:
         """Bring the window to the front with a page, or with a part of the first one."""
         self.tabs.setCurrentIndex(1 if page is self.discover else 0)

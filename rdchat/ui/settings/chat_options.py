@@ -20,9 +20,7 @@ from PySide6.QtWidgets import (
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import AnswerShape, ShapeKind, ThinkingChoice
-from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.engine.engine_client import ModelSlot
-from rdchat.services.storage_watch import SettingsControl
+from rdchat.services.chat_controller import ChatController
 from rdchat.ui.settings.options_form import COMMON, OptionRow, OptionsForm
 from rdchat.ui.style import (
     LARGE,
@@ -120,19 +118,18 @@ class ChatOptions(Popover):
     """The popover. It applies each change at once.
 
     Args:
-        chat: The open chat.
-        settings: Have the presets.
-        model: The loaded model.
+        controller: The open chat, the settings and the model.
         theme: The appearance to follow.
+        anchor: The button that it stands below.
     """
 
-    def __init__(self, chat: OpenChat, settings: SettingsControl, model: ModelSlot, theme: Theme) -> None:
-        super().__init__(theme, "window")
+    def __init__(self, controller: ChatController, theme: Theme, anchor: QWidget) -> None:
+        super().__init__(theme, "window", anchor)
+        chat = controller.chat
         self._chat = chat
-        self._settings = settings
-        self._model = model
-        # The button that it stands below.
-        self._anchor: QWidget = self
+        self._settings = controller.settings
+        self._model = controller.model_slot
+        self._anchor = anchor
         self.setAccessibleName("Chat options")
         self.preset = choice_box("Preset of this chat", "Options that you saved under a name.", letters=12)
         tip = "Whether the model thinks before it answers, and how much."
@@ -193,15 +190,16 @@ class ChatOptions(Popover):
         if self.isVisible():
             open_beside(self, self._anchor, below=True)
 
-    def open_below(self, anchor: QWidget) -> None:
-        """Open below a button, inside the screen."""
+    def open_below(self) -> None:
+        """Open below the button, inside the screen, and no higher than the button's window."""
         self.name.clear()
         self.save.setEnabled(False)
         self.form.more.setChecked(False)
         self.show_values()
-        self._anchor = anchor
+        # A window's menus and toolbar are about as high.
+        self._area.setMaximumHeight(self._anchor.window().height() - 4 * LARGE)
         self._area.updateGeometry()
-        open_beside(self, anchor, below=True)
+        open_beside(self, self._anchor, below=True)
         self.form.prompt.setFocus()
 
     def show_values(self) -> None:

@@ -45,7 +45,6 @@ class RowActions:
         edit_project: Opens the settings of a folder's project, or without a folder those of a new one.
         has_deleted: Returns whether deleted messages of a chat can be restored, by its id.
         restore_deleted: Restores the last of them.
-        write: Puts the focus into the message field.
     """
 
     def __init__(self, chats: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
@@ -58,7 +57,6 @@ class RowActions:
         self.edit_project: Callable[..., object] = lambda _folder=None: None
         self.has_deleted: Callable[[int], bool] = lambda _chat_id: False
         self.restore_deleted: Callable[[int], object] = lambda _chat_id: None
-        self.write: Callable[[], object] = lambda: None
 
     def chat_actions(self, chat: Conversation) -> dict[str, Action]:
         """Return the actions on a chat by name; `{}` in a text stands for the noun, which context menus omit."""
@@ -188,13 +186,9 @@ class RowActions:
             if name == "pin":
                 self._fill_move_menu(menu.addMenu("Move to Folder"), chat)
 
-    def _start_in(self, folder: Folder) -> None:
-        self._chats.chat.start_new(folder.id)
-        self.write()
-
     def _fill_for_folder(self, menu: QMenu, folder: Folder) -> None:
         order = self.order
-        add_action(menu, "New Chat Here", lambda: self._start_in(folder))
+        add_action(menu, "New Chat Here", lambda: self._chats.chat.start_new(folder.id))
         add_action(menu, "Project Settings…", lambda: self.edit_project(folder))
         menu.addSeparator()
         add_action(menu, "Rename", lambda: self._rename(("folder", folder.id)))

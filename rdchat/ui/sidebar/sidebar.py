@@ -147,7 +147,6 @@ class Sidebar(Ground):
         self._open: int | None = None
         self.row_actions = RowActions(chats, self.rename, self)
         self.list = SidebarListView(theme, self.row_actions)
-        self.row_actions.write = self.list.write_requested.emit
         self.search = SearchField(theme, "Search", "Search chats")
         set_tip(self.search, "Search titles and messages")
         self.filter = FilterButton(chats, theme)

@@ -374,7 +374,7 @@ def scrolled(content: QWidget, area: QScrollArea | None = None) -> QScrollArea:
 
 
 class WholeArea(QScrollArea):
-    """A scroll area that asks for the room of its whole content, as far as the screen has it."""
+    """A scroll area that asks for the room of its whole content, as far as its limit and the screen have it."""
 
     def event(self, event: QEvent) -> bool:
         if event.type() is QEvent.Type.LayoutRequest:
@@ -383,7 +383,7 @@ class WholeArea(QScrollArea):
 
     def sizeHint(self) -> QSize:
         size = self.viewportSizeHint()
-        highest = self.screen().availableGeometry().height() - 2 * SMALL
+        highest = min(self.maximumHeight(), self.screen().availableGeometry().height() - 2 * SMALL)
         if size.height() > highest:
             return QSize(size.width() + self.verticalScrollBar().sizeHint().width(), highest)
         return size

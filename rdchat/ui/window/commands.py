@@ -15,7 +15,8 @@ from PySide6.QtCore import QObject, Qt, Signal, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
 from rdchat import __version__, host, paths
-from rdchat.chat.conversation import Conversation, Notice, Origin
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Notice, Origin
+from rdchat.chat.listing import FolderRow
 from rdchat.chat.projects import Folder
 from rdchat.chat.settings import MAX_TEXT_SIZE, MIN_TEXT_SIZE
 from rdchat.errors import InvalidSettingError
@@ -142,13 +143,19 @@ class Commands(QObject):
 
     # Chats
 
-    def in_project(self) -> bool:
-        """Return whether the open chat is a project's."""
-        return self._chats.chat.project_folder is not None
+    def _beside(self) -> Conversation:
+        """Return a new chat in the folder that is chosen in the sidebar, else in that of the open chat."""
+        row = self.parts.sidebar.list.current_row
+        folder_id = row.folder.id if isinstance(row, FolderRow) else self._chats.chat.conversation.folder_id
+        return replace(NEW_CHAT, folder_id=folder_id)
+
+    def project(self) -> Folder | None:
+        """Return the folder of the project that a new chat begins in; None outside of projects."""
+        return self.controller.replies.order.project_folder(self._beside())
 
     def new_chat_text(self) -> str:
         """Return the text of the action that begins a chat, with the project that it is in."""
-        folder = self._chats.chat.project_folder
+        folder = self.project()
         return f"New Chat in {named(folder.name)}" if folder else "New Chat"
 
     def new_chat(self, *, outside: bool = False) -> None:
@@ -159,17 +166,14 @@ class Commands(QObject):
         if self.parts.windows.quick_in_front:
             self.controller.quick.forget_exchange()
             return
-        chat = self._chats.chat
-        stays = self.in_project() and not outside
-        chat.start_new(chat.conversation.folder_id if stays else None)
+        stays = self.project() and not outside
+        self._chats.chat.start_new(self._beside().folder_id if stays else None)
         self.parts.sidebar.show_location(Location.CHATS)
-        self.parts.conversation.composer.setFocus()
 
     def new_temporary(self) -> None:
         """Begin a temporary chat, and leave a search."""
         self._chats.chat.start_temporary()
         self.parts.sidebar.leave_search()
-        self.parts.conversation.composer.setFocus()
 
     def ask_to_leave(self, then: Callable[[], object]) -> None:
         """Ask whether to discard or to keep the temporary chat; after either, `then` opens something else."""

@@ -1,6 +1,6 @@
 """The toolbar of the main window, and its button for downloads, which also shows their banners."""
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Qt
@@ -44,14 +44,6 @@ class Header(QToolBar):
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonIconOnly)
         self.setIconSize(QSize(18, 18))
         self.model = model
-
-        @cache
-        def options() -> ChatOptions:
-            """Return the chat's options, built when they are first opened."""
-            popover = ChatOptions(controller.chat, controller.settings, controller.model_slot, theme)
-            popover.setParent(self, popover.windowFlags())
-            return popover
-
         buttons = [actions.sidebar, actions.new_chat, actions.new_temporary, actions.options, actions.panel]
         self.addActions(buttons[:3])
         for widget in (_spring(), model, _spring()):
@@ -59,11 +51,16 @@ class Header(QToolBar):
         self.addActions(buttons[3:])
         for action, icon in zip(buttons, ("sidebar", "new", "temporary", "options", "panel"), strict=True):
             show_icon(action, icon, theme, "text")
-            self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
+            button = self.widgetForAction(action)
+            button.setAccessibleName(action.text().rstrip("…"))
+            # A toolbar keeps its buttons out of the order of Tab.
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         show_icon(model, "model", theme)
         self.dot = ThemedLabel(theme, "●", "accent", -3)
         button = self.widgetForAction(actions.options)
-        actions.options.triggered.connect(lambda: options().open_below(button))
+        # Built when they are first opened.
+        options = cache(partial(ChatOptions, controller, theme, button))
+        actions.options.triggered.connect(lambda: options().open_below())
         self.dot.setParent(button)
         # In a button, a child would have the colour of buttons.
         self.dot.setForegroundRole(QPalette.ColorRole.WindowText)

@@ -372,10 +372,16 @@ class MainWindow(QMainWindow):
         for changed in (chat.opened, controller.chats.conversations_changed):
             changed.connect(self._show_title)
             changed.connect(refresh)
-        states = controller.replies.state_changed, controller.quick.path_changed, controller.quick.changed
-        for changed in (*states, chat.message_added, chat.message_changed):
+        for changed in (
+            controller.replies.state_changed,
+            controller.quick.path_changed,
+            controller.quick.changed,
+            controller.drafting.changed,
+            chat.message_added,
+            chat.message_changed,
+            self.sidebar.list.selectionModel().currentChanged,
+        ):
             changed.connect(refresh)
-        controller.drafting.changed.connect(refresh)
         # Queued, as the system waits for the end of the signal.
         controller.hot_key_pressed.connect(self.actions_.quick.trigger, Qt.ConnectionType.QueuedConnection)
         controller.replies.ended.connect(self._on_reply_ended)

@@ -49,7 +49,7 @@ class Command:
     _: KW_ONLY
     tip: str = ""
     role: QAction.MenuRole = QAction.MenuRole.NoRole
-    when: Callable[[], bool] | None = None
+    when: Callable[[], object] | None = None
     checked: Callable[[], bool] | None = None
     label: Callable[[], str] | None = None
     in_front: bool = False
@@ -109,7 +109,7 @@ class WindowActions(QObject):
         self._changed.stop()
         for action, command in self._actions.values():
             if command.when is not None:
-                action.setEnabled(command.when())
+                action.setEnabled(bool(command.when()))
             if command.checked is not None:
                 action.setChecked(command.checked())
             if command.label is not None:
@@ -211,7 +211,7 @@ def _file(do: Commands) -> list[Command | None]:
             "new_outside",
             "New Chat Outside the Folder",
             partial(do.new_chat, outside=True),
-            when=do.in_project,
+            when=do.project,
             in_front=True,
         ),
         Command("new_temporary", "New Temporary Chat", do.new_temporary, "Ctrl+Alt+N", tip=tip, in_front=True),

@@ -45,7 +45,7 @@ _ELSEWHERE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("Lists of chats and models", (("Open", "Return"), ("Delete", "Delete"))),
     ("Quick window", (("Open the exchange as a chat", "Ctrl+Return"), ("New", "Ctrl+N"), ("Stop", "Ctrl+."))),
     ("Windows with pages", (("Next page", "Ctrl+Tab"), ("Previous page", "Ctrl+Shift+Tab"))),
-    ("Other windows, but not Models", (("Close it", "Esc"),)),
+    ("Other windows", (("Close it", "Esc"),)),
 )
 
 

@@ -57,6 +57,26 @@ def test_a_trace_is_there_while_it_grows_and_after_a_restart(
     assert TraceRecorder(store).trace(reply_id) == drafted_trace(30)
 
 
+def test_the_store_is_asked_once_whether_a_reply_has_a_trace(
+    qtbot: QtBot, store: ConversationStore, reply_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refresh of the menus and each reply that was laid out asked it again."""
+    asked: list[int] = []
+    has_trace = store.has_trace
+    monkeypatch.setattr(store, "has_trace", lambda message_id: asked.append(message_id) or has_trace(message_id))
+    recorder = TraceRecorder(store)
+    assert not any(recorder.has_trace(reply_id) for _ in range(3))
+    assert asked == [reply_id]
+    record(recorder, reply_id, rounds=3)
+    assert recorder.has_trace(reply_id)
+    qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
+    assert all(recorder.has_trace(reply_id) for _ in range(3))
+    assert asked == [reply_id, reply_id]
+    store.execute("DELETE FROM message_traces")
+    recorder.settle()
+    assert not recorder.has_trace(reply_id), "a backup was restored"
+
+
 def test_a_trace_of_an_erased_chat_does_not_hold_up_those_after_it(
     qtbot: QtBot, recorder: TraceRecorder, store: ConversationStore, reply_id: int
 ) -> None:

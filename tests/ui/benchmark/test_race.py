@@ -35,6 +35,7 @@ def test_the_prompt_is_what_is_being_typed_or_was_asked_last(qtbot: QtBot, chat:
     bench = window.windows.benchmark_window
     prompt = bench.race_form.prompt
     assert prompt.toPlainText() == "Say hello"
+    assert bench.focusWidget() is bench.start
     chat.say("What was asked")
     window.conversation.composer.set_text("")
     window.actions_.benchmark.trigger()

@@ -1,7 +1,9 @@
 """The options of one chat, open below a button."""
 
+from collections.abc import Iterator
+
 import pytest
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.settings.chat_options import ChatOptions
@@ -10,12 +12,13 @@ from tests.ui.conftest import Chat
 
 
 @pytest.fixture
-def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
+def options(qtbot: QtBot, theme: Theme, chat: Chat) -> Iterator[ChatOptions]:
     chat.start()
-    options = ChatOptions(chat.open, chat.settings, chat.slot, theme)
-    anchor = QPushButton()
-    for each in (options, anchor):
-        qtbot.addWidget(each)
-    anchor.show()
-    options.open_below(anchor)
-    return options
+    window = QWidget()
+    window.resize(900, 900)
+    options = ChatOptions(chat.controller, theme, QPushButton("Options", window))
+    qtbot.addWidget(window)
+    window.show()
+    options.open_below()
+    yield options
+    window.close()

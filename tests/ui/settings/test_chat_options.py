@@ -1,7 +1,7 @@
 """The options of one chat."""
 
 import pytest
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import LongChats
@@ -39,21 +39,20 @@ def test_all_but_four_options_are_folded_until_the_chat_has_others(
     chat: Chat, options: ChatOptions, own: dict[str, object]
 ) -> None:
     form = options.form
-    anchor = QPushButton()
     in_sight = options.preset, form.prompt, form.fields["temperature"], form.more
     rare = options.shape.kind, form.long_chats, form.fields["max_tokens"], form.stop, options.save
     chat.open.set_options(system_prompt="Be brief.", sampling=SamplingParams(temperature=0.3))
-    options.open_below(anchor)
+    options.open_below()
     assert all(each.isVisible() for each in in_sight)
     assert not any(each.isVisible() for each in rare)
     assert options.sizeHint().height() < 300
     click_on(form.more)
     assert all(each.isVisible() for each in rare)
     chat.open.set_options(**own)
-    options.open_below(anchor)
+    options.open_below()
     assert all(each.isVisible() for each in rare), "what the chat changes is seen"
     chat.open.use_preset(None)
-    options.open_below(anchor)
+    options.open_below()
     assert not any(each.isVisible() for each in rare)
 
 
@@ -72,6 +71,19 @@ def test_a_sheet_that_is_higher_than_the_screen_scrolls(qtbot: QtBot, options: C
     assert below() < options.height()
     options.form.more.click()
     qtbot.waitUntil(lambda: options.size() == folded)
+
+
+def test_it_is_no_higher_than_the_window_that_it_belongs_to(qtbot: QtBot, options: ChatOptions) -> None:
+    """Unfolded it was some 850 pixels high, more than a small window shows."""
+    window = options.parentWidget().window()
+    window.resize(900, 560)
+    options.open_below()
+    area = options.findChild(QScrollArea)
+    options.form.more.click()
+    qtbot.waitUntil(lambda: area.verticalScrollBar().maximum() > 0)
+    assert options.form.long_chats.isVisible()
+    assert 400 < options.height() < window.height()
+    assert area.horizontalScrollBar().maximum() == 0, "nothing is cut at its side"
 
 
 def test_use_defaults_forgets_the_chats_own(chat: Chat, options: ChatOptions) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QLineEdit
+from PySide6.QtWidgets import QLineEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import Preset, SavedPrompt
@@ -74,8 +74,9 @@ def test_the_switch_says_what_the_model_does_where_nothing_is_chosen(
 ) -> None:
     chat.engine.thinking_default = default
     chat.start()
-    options = ChatOptions(chat.open, chat.settings, chat.slot, theme)
-    qtbot.addWidget(options)
+    button = QPushButton()
+    qtbot.addWidget(button)
+    options = ChatOptions(chat.controller, theme, button)
     options.show_values()
     assert options.thinking.currentText() == f"Model's default ({default})".replace(" (None)", "")
 

@@ -146,6 +146,34 @@ def test_a_new_chat_stays_in_its_project_and_leaves_it_when_asked(chat: Chat, wi
     assert chat.open.conversation.folder_id is None
 
 
+def test_a_new_chat_begins_in_the_project_that_is_chosen_in_the_sidebar(chat: Chat, window: MainWindow) -> None:
+    """It began beside the open chat, and nothing on its page named the project."""
+    chat.start()
+    order = chat.chats.order
+    work = order.create_folder("Work")
+    plain = order.create_folder("Plain")
+    order.set_project(work, Project("Rhyme."))
+    chat.say("Hi")
+    rows = window.sidebar.list
+    actions = window.actions_
+    for folder, place, name in ((plain, None, "New Chat"), (work, work.id, "New Chat in “Work”")):
+        activate(window)
+        rows.setFocus()
+        rows.setCurrentIndex(rows.rows.index(rows.rows.index_of(("folder", folder.id))))
+        assert actions.new_chat.text() == name
+        assert actions.new_outside.isEnabled() == (place is not None)
+        press_key(rows, "Ctrl+N")
+        assert chat.open.conversation.folder_id == place
+    assert window.conversation.welcome.title.text() == "Work"
+    assert window.conversation.project.text.text().startswith("Project Work")
+    assert window.conversation.composer.field.hasFocus()
+    rows.setFocus()
+    rows.setCurrentIndex(rows.rows.index(rows.rows.index_of(("folder", work.id))))
+    actions.new_outside.trigger()
+    assert chat.open.conversation.folder_id is None
+    assert actions.new_chat.text() == "New Chat"
+
+
 def test_no_key_opens_a_deleted_chat(chat: Chat, window: MainWindow) -> None:
     deleted = chat.store.create_conversation("Deleted")
     chat.store.create_conversation("Stays")

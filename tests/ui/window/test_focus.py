@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 import rdchat.ui
 from rdchat import host
-from rdchat.ui.style import Theme, show_in_front
+from rdchat.ui.style import IconButton, Theme, show_in_front
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import help_text, shortcuts_text
 from tests.ui.conftest import Chat
@@ -50,6 +50,42 @@ def test_tab_goes_from_the_reply_to_the_field_and_then_to_the_panel(chat: Chat, 
     assert {"Copy reply", "Regenerate reply", "Details"} <= set(names)
     press_key(_focused(), "Shift+Backtab")
     assert _focused() is visited[-1]
+
+
+def test_tab_goes_to_the_toolbar_whose_buttons_are_pressed_by_space(chat: Chat, window: MainWindow) -> None:
+    """Tab passed all of them but the model's."""
+    chat.start()
+    focus_on(window.conversation.composer.field)
+    names = [each.accessibleName() for each in stops_of(window) if window.header.isAncestorOf(each)]
+    assert names == ["Sidebar", "New Chat", "New Temporary Chat", "Model", "Chat Options", "Speed Panel"]
+    button = window.header.widgetForAction(window.actions_.panel)
+    focus_on(button)
+    press_key(button, "Space")
+    assert not window.panel.isVisible()
+    assert button.hasFocus()
+
+
+def test_the_focus_of_a_message_that_goes_is_not_left_to_chance(chat: Chat, window: MainWindow) -> None:
+    """It went to the button that attaches files, or to one that copies another message."""
+    chat.start()
+    field = window.conversation.composer.field
+    transcript = window.conversation.transcript
+    chat.say("Hello")
+    window.actions_.new_chat.trigger()
+    chat.say("Two")
+    for act in (window.actions_.next_chat.trigger, window.actions_.delete.trigger, chat.open.start_new):
+        transcript.focus_last()
+        assert not field.hasFocus()
+        act()
+        assert field.hasFocus()
+    chat.say("Three")
+    chat.controller.regenerate(chat.path[-1].id)
+    chat.wait_for_reply()
+    reply = transcript.widgets[chat.path[-1].id]
+    (previous,) = [each for each in reply.findChildren(IconButton) if each.accessibleName() == "Previous version"]
+    focus_on(previous)
+    press_key(previous, "Space")
+    assert transcript.widgets[chat.path[-1].id].body.hasFocus()
 
 
 def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
