@@ -21,6 +21,8 @@ from rdchat.ui.window.palette import PaletteEntry
 _Standard = QKeySequence.StandardKey
 _Role = QAction.MenuRole
 _WINDOW = "&Window"
+# The draft modes that have an entry in the menu.
+_LISTED_MODES = (Mode.AUTO, Mode.OFF)
 _Key = str | QKeySequence.StandardKey
 
 
@@ -321,7 +323,14 @@ def _drafting(do: Commands) -> list[Command | None]:
     return [
         *(_mode(do, mode, f"Ctrl+Alt+{number}") for number, mode in enumerate(Mode, start=1)),
         None,
-        Command("draft_settings", "Drafting Settings", do.drafting_requested.emit, "Ctrl+Shift+D", in_front=True),
+        Command(
+            "draft_settings",
+            "Drafting Settings",
+            do.drafting_requested.emit,
+            "Ctrl+Shift+D",
+            label=lambda: _draft_settings_text(do.controller.drafting.settings.mode),
+            in_front=True,
+        ),
         None,
         Command(
             "benchmark",
@@ -337,7 +346,6 @@ def _mode(do: Commands, mode: Mode, keys: str) -> Command:
     drafting = do.controller.drafting
     name = f"draft_{mode.value}"
     choose = partial(do.choose_mode, mode)
-    is_common = mode in (Mode.AUTO, Mode.OFF)
     text = mode.label.title()
     return Command(
         name,
@@ -346,8 +354,14 @@ def _mode(do: Commands, mode: Mode, keys: str) -> Command:
         keys,
         when=lambda: drafting.ready,
         checked=lambda: drafting.settings.mode is mode,
-        in_menu=is_common,
+        in_menu=mode in _LISTED_MODES,
     )
+
+
+def _draft_settings_text(mode: Mode) -> str:
+    """Return the text of the entry that leads to the draft settings; it names a mode that has no entry."""
+    text = "Drafting Settings"
+    return text if mode in _LISTED_MODES else f"{text}: {mode.label.title()}"
 
 
 def _view(do: Commands) -> list[Command | None]:

@@ -242,6 +242,19 @@ def test_the_draft_settings_are_reached_by_key(chat: Chat, window: MainWindow) -
     assert window.conversation.composer.field.hasFocus(), "the panel is hidden"
 
 
+def test_the_menu_names_the_mode_that_has_no_entry(chat: Chat, window: MainWindow) -> None:
+    """The menu ticked nothing in the modes that only the panel lists."""
+    chat.start()
+    actions = window.actions_
+    assert (actions.draft_auto.isChecked(), actions.draft_settings.text()) == (True, "Drafting Settings")
+    chat.controller.drafting.change(DraftSettings(Mode.LOOKUP))
+    chat.qtbot.waitUntil(lambda: actions.draft_settings.text() == "Drafting Settings: Prompt Lookup")
+    assert not actions.draft_auto.isChecked()
+    chat.controller.drafting.change(DraftSettings(Mode.OFF))
+    chat.qtbot.waitUntil(lambda: actions.draft_settings.text() == "Drafting Settings")
+    assert actions.draft_off.isChecked()
+
+
 def test_a_folder_whose_name_is_cut_is_told_whole(chat: Chat, controls: DraftControls) -> None:
     chat.start()
     folder = "/drafters/a-drafter-with-quite-a-long-name-that-no-panel-has-room-for"
