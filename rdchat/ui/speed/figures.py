@@ -144,7 +144,9 @@ DETAILS: Mapping[str, Mapping[str, _Text]] = {
         "Prompt lookup, this chat": _of_reply(lambda s: count(s.from_chat)),
         "Prompt lookup, earlier replies": _of_reply(lambda s: count(s.from_replies)),
         "Common phrases": _of_reply(lambda s: count(s.from_phrases)),
-        "By the drafter": _of_reply(lambda s: count(s.accepted - s.from_chat - s.from_replies - s.from_phrases)),
+        "Drafter or draft model": _of_reply(
+            lambda s: count(s.accepted - s.from_chat - s.from_replies - s.from_phrases)
+        ),
         "Steps with a draft": _of_reply(_drafted_steps),
         "Longest branch": _of_reply(lambda s: _per_step(s, s.drafted)),
         "Kept per step": _of_reply(lambda s: _per_step(s, s.accepted)),
@@ -172,6 +174,7 @@ DETAILS: Mapping[str, Mapping[str, _Text]] = {
         "Precision": _of_model(lambda m: dtype_text(m.dtype) or NONE),
         "Runs on": _of_model(lambda m: m.device),
         "Parameters": _of_model(lambda m: parameter_text(m.parameters) if m.parameters else NONE),
+        "Kind of drafter": lambda source: source.how.kind.label if source.how.kind else NONE,
     },
 }
 """The figures of the panel's details, by group."""

@@ -118,7 +118,7 @@ def _drafting_facts(drafting: Drafting | None) -> list[Fact]:
         Fact(
             "Server", cut(drafting.server, _NAME_LENGTH), f"The remote server that wrote the reply: {drafting.server}."
         ),
-        Fact("Drafter", name, f"What proposed the tokens: {drafting.drafter}"),
+        Fact("Drafted by", name, f"What proposed the tokens: {drafting.drafter}"),
         Fact("Figures", _LAST_PART if drafting.last_part else "", last_part),
     ]
 

@@ -120,7 +120,7 @@ def _near(one: float, other: float, digit: float) -> bool:
 @settings(max_examples=20)
 @given(_replies())
 def test_the_panel_adds_up(reply: Statistics) -> None:
-    parts = "Prompt lookup, this chat", "Prompt lookup, earlier replies", "Common phrases", "By the drafter"
+    parts = "Prompt lookup, this chat", "Prompt lookup, earlier replies", "Common phrases", "Drafter or draft model"
     kept = sum(_shown(reply, name) for name in parts)
     assert kept == reply.accepted
     if reply.drafted >= 20:

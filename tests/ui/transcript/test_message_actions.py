@@ -55,9 +55,9 @@ def test_every_fact_is_defined() -> None:
     values = {name: fact.value for name, fact in found.items()}
     assert values["Acceptance"] == f"33{NNBSP}%"
     assert (values["Reading time"], values["Reading speed"]) == ("80 ms", "400 tokens/s")
-    assert (values["Drafter"], values["Figures"]) == ("prompt lookup", "of the last part")
+    assert (values["Drafted by"], values["Figures"]) == ("prompt lookup", "of the last part")
     assert found["Drafting"].definition.endswith("It repeats.")
-    assert all(fact.definition.endswith(".") or name == "Drafter" for name, fact in found.items())
+    assert all(fact.definition.endswith(".") or name == "Drafted by" for name, fact in found.items())
     remote = told(REMOTE, Drafting(None, server="studio"))
     assert remote["Server"].value == "studio"
     assert "Drafting" not in remote
@@ -65,9 +65,9 @@ def test_every_fact_is_defined() -> None:
 
 def test_the_automatic_modes_drafters_are_all_named_and_cut_where_they_are_long() -> None:
     drafting = Drafting(Mode.AUTO, drafter="/models/mine, prompt lookup")
-    assert told(DRAFTED, drafting)["Drafter"].value == "mine, prompt lookup"
+    assert told(DRAFTED, drafting)["Drafted by"].value == "mine, prompt lookup"
     drafting = replace(drafting, drafter="/models/redrafter-smollm2-135m, /models/small, prompt lookup")
-    fact = told(DRAFTED, drafting)["Drafter"]
+    fact = told(DRAFTED, drafting)["Drafted by"]
     assert fact.value == "redrafter-smollm2-135m…"
     assert fact.definition.endswith("/models/small, prompt lookup")
 
