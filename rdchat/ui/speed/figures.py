@@ -134,8 +134,13 @@ def _context(source: FigureSource) -> str:
     return f"{used:,} of {limit:,}" if used else f"Up to {limit:,}"
 
 
+def acceptance_by_position(statistics: Statistics) -> Sequence[float]:
+    """Return the acceptance at each position of the drafts; empty where the acceptance itself is not shown."""
+    return statistics.acceptance_by_position if statistics.drafted >= _FEW_DRAFTED else ()
+
+
 def _acceptance_by_position(statistics: Statistics) -> str:
-    shares = [f"{share * 100:.0f}" for share in statistics.acceptance_by_position]
+    shares = [f"{share * 100:.0f}" for share in acceptance_by_position(statistics)]
     return ", ".join(shares[:_LISTED]) + "…" * (len(shares) > _LISTED) or NONE
 
 
@@ -148,9 +153,9 @@ DETAILS: Mapping[str, Mapping[str, _Text]] = {
             lambda s: count(s.accepted - s.from_chat - s.from_replies - s.from_phrases)
         ),
         "Steps with a draft": _of_reply(_drafted_steps),
-        "Longest branch": _of_reply(lambda s: _per_step(s, s.drafted)),
-        "Kept per step": _of_reply(lambda s: _per_step(s, s.accepted)),
+        "Drafted per step": _of_reply(lambda s: _per_step(s, s.drafted)),
         "Checked per step": _of_reply(lambda s: decimal(s.checked_per_step)),
+        "Kept per step": _of_reply(lambda s: _per_step(s, s.accepted)),
         "Waits per step": _of_reply(lambda s: _per_step(s, s.host_syncs) if s.host_syncs else NONE),
         "Dropped drafts": _of_reply(lambda s: count(s.dropped_drafts)),
     },
@@ -168,7 +173,7 @@ DETAILS: Mapping[str, Mapping[str, _Text]] = {
         "Context": _context,
         "Weights": _of_model(lambda m: memory(m.weights_bytes)),
         "Peak memory": _of_reply(lambda s: memory(s.peak_memory_bytes)),
-        "Earlier replies": _of_reply(lambda s: memory(s.earlier_bytes)),
+        "Earlier replies for lookup": _of_reply(lambda s: memory(s.earlier_bytes)),
     },
     "Model": {
         "Precision": _of_model(lambda m: dtype_text(m.dtype) or NONE),

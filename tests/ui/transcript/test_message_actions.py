@@ -119,17 +119,31 @@ def test_the_text_of_an_edited_reply_is_the_persons() -> None:
 
 
 def test_steps_in_which_prompt_lookup_found_nothing_are_no_steps_with_a_draft() -> None:
-    """One draft of six steps was accepted: `5, 1` stood beside 100 % at the first place."""
+    """One draft in six steps was accepted: `5, 1` stood beside 100 % at the first place."""
+    lengths = (100, 20)
     found = told(
         replace(
-            DRAFTED, rounds=6, target_calls=6, drafted=1, accepted=1, drafted_lengths=(5, 1), accepted_lengths=(5, 1)
+            DRAFTED,
+            rounds=120,
+            target_calls=120,
+            drafted=20,
+            accepted=20,
+            drafted_lengths=lengths,
+            accepted_lengths=lengths,
         ),
         Drafting(Mode.LOOKUP),
     )
-    assert found["Steps with a draft"].value == "1 of 6"
+    assert found["Steps with a draft"].value == "20 of 120"
     assert found["Acceptance by position, %"].value == "100"
-    assert found["Kept per step"].value == found["Longest branch"].value == "0.17"
-    assert found["Kept per step"].definition.endswith("and so on: 0, 1.")
+    assert found["Kept per step"].value == found["Drafted per step"].value == "0.17"
+    assert found["Kept per step"].definition.endswith("and so on: 0, 20.")
+
+
+def test_of_few_drafted_tokens_no_share_is_shown() -> None:
+    """Acceptance was a dash, and the acceptance by position beside it had figures."""
+    found = told(replace(DRAFTED, drafted=19, accepted=9, drafted_lengths=(0, 19), accepted_lengths=(10, 9)))
+    assert found["Steps with a draft"].value
+    assert not {"Acceptance", "Acceptance by position, %"} & found.keys()
 
 
 LOOKED_UP = Drafting(Mode.LOOKUP, drafter="prompt lookup")
