@@ -490,5 +490,4 @@ def _own_drafter(option: ModeOption | None) -> str:
 
 def _doubt(option: ModeOption | None) -> str:
     """Return why the drafter may not have been made for the model; empty where it was, or where that is not known."""
-    match = option and option.match
-    return "" if match is None or match.sure else match.text
+    return option.match.text if option and option.match else ""
