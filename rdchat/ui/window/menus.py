@@ -320,6 +320,12 @@ def _on_chat(do: Commands, name: str, text: str, *keys: str, in_menu: bool = Tru
 
 
 def _drafting(do: Commands) -> list[Command | None]:
+    def settings_text() -> str:
+        """Name a mode that has no entry."""
+        mode = do.controller.drafting.settings.mode
+        chosen = "" if mode in _LISTED_MODES else f": {mode.label.title()}"
+        return f"Drafting Settings{chosen}"
+
     return [
         *(_mode(do, mode, f"Ctrl+Alt+{number}") for number, mode in enumerate(Mode, start=1)),
         None,
@@ -328,7 +334,7 @@ def _drafting(do: Commands) -> list[Command | None]:
             "Drafting Settings",
             do.drafting_requested.emit,
             "Ctrl+Shift+D",
-            label=lambda: _draft_settings_text(do.controller.drafting.settings.mode),
+            label=settings_text,
             in_front=True,
         ),
         None,
@@ -344,24 +350,15 @@ def _drafting(do: Commands) -> list[Command | None]:
 
 def _mode(do: Commands, mode: Mode, keys: str) -> Command:
     drafting = do.controller.drafting
-    name = f"draft_{mode.value}"
-    choose = partial(do.choose_mode, mode)
-    text = mode.label.title()
     return Command(
-        name,
-        text,
-        choose,
+        f"draft_{mode.value}",
+        mode.label.title(),
+        partial(do.choose_mode, mode),
         keys,
         when=lambda: drafting.ready,
         checked=lambda: drafting.settings.mode is mode,
         in_menu=mode in _LISTED_MODES,
     )
-
-
-def _draft_settings_text(mode: Mode) -> str:
-    """Return the text of the entry that leads to the draft settings; it names a mode that has no entry."""
-    text = "Drafting Settings"
-    return text if mode in _LISTED_MODES else f"{text}: {mode.label.title()}"
 
 
 def _view(do: Commands) -> list[Command | None]:
