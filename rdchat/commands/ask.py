@@ -85,8 +85,8 @@ _SAMPLING = {
 # Drafting options with a number, and their help, by field of `DraftSettings`.
 _DRAFTS = {
     "draft_tokens": "tokens drafted in a step",
-    "beam_width": "for drafter-head: number of beams",
-    "beam_length": "for drafter-head: tokens of each beam; the first is the model's own, so 5 drafts 4",
+    "beam_width": "for drafter: number of beams",
+    "beam_length": "for drafter: tokens of each beam; the first is the model's own, so 5 drafts 4",
 }
 
 
@@ -133,14 +133,14 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
         "--draft-model", metavar="MODEL", help="for draft-model, auto: a smaller model with the same tokenizer"
     )
     group.add_argument(
-        "--drafter", help=f"for drafter-head, auto: {NAMED} its folder, or mtp (default: the one made for it)"
+        "--drafter", help=f"for drafter, auto: {NAMED} its folder, or mtp (default: the one made for it)"
     )
     add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
     group.add_argument(
         "--lookup-branch",
         action=argparse.BooleanOptionalAction,
         default=defaults.lookup_branch,
-        help="for drafter-head: also draft text that followed the same words before",
+        help="for drafter: also draft text that followed the same words before",
     )
     group.add_argument("--profile", action="store_true", help="show where the time went (this is slower)")
 

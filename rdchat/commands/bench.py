@@ -116,20 +116,20 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     lists: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         ("--dtype", "dtypes", Dtype, "precisions"),
         ("--temperature", "temperatures", float, "0 is greedy"),
-        ("--beam-width", "beam_widths", int, "for drafter-head"),
-        ("--beam-length", "beam_lengths", int, "for drafter-head"),
+        ("--beam-width", "beam_widths", int, "for drafter"),
+        ("--beam-length", "beam_lengths", int, "for drafter"),
         ("--draft-tokens", "draft_tokens", int, "for draft-model and prompt-lookup"),
         (
             "--lookup-branch",
             "lookup_branches",
             _switch,
-            "for drafter-head: on or off; on adds a draft from prompt lookup (default: on)",
+            "for drafter: on or off; on adds a draft from prompt lookup (default: on)",
         ),
         (
             "--drafter",
             "drafters",
             str,
-            "for drafter-head, auto: drafters' names in `rdchat models list`, or folders (default: the model's own)",
+            "for drafter, auto: drafters' names in `rdchat models list`, or folders (default: the model's own)",
         ),
     )
     for option, name, kind, explanation in lists:

@@ -66,7 +66,7 @@ JSON_FIELDS = {
         ),
         (
             ["ask", "hi", "--mode", "off", "--drafter", "x"],
-            "--drafter has no effect with --mode off. Add --mode drafter-head",
+            "--drafter has no effect with --mode off. Add --mode drafter",
         ),
         (["ask", "hi", "--model", ""], "The model's name is empty"),
         (["ask", "gr\udcfc\udcdfe"], "The prompt is not UTF-8 text. Set the terminal to UTF-8."),

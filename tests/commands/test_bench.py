@@ -42,7 +42,7 @@ from tests.services.bench_runs import PLAN, bench_run
     [
         (
             ["--modes", "off,telepathy"],
-            "'telepathy' is not a valid Mode: choose from auto, off, draft-model, drafter-head, prompt-lookup",
+            "'telepathy' is not a valid Mode: choose from auto, off, draft-model, drafter, prompt-lookup",
         ),
         (["--modes", ""], "the list, or one of its items, is empty"),
         (["--dtype", "int3"], "'int3' is not a valid Dtype: choose from auto, float16"),
@@ -90,7 +90,7 @@ def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, console: Consol
     assert [mode["mode"] for mode in report["modes"]] == ["off", "drafter", "lookup"]
     assert report["environment"]["model"] == "m"
     table = console.runs("bench", "--from", path).out
-    assert "Drafter head, 2 beams of 3 tokens" in table
+    assert "Drafter, 2 beams of 3 tokens" in table
     assert "Prompt lookup, 3 tokens: not run. No, it cannot." in table
     assert "differs most in prompt 1, from token 2 on: '\"b,\\n' for 'a'; scores differ by 0.5." in table
 

@@ -286,7 +286,7 @@ class BenchCell:
 
     @property
     def label(self) -> str:
-        """Mode and shape for people, such as `Drafter head, 4 beams of 5 tokens` or `Prompt lookup, 4 tokens`."""
+        """Mode and shape for people, such as `Drafter, 4 beams of 5 tokens` or `Prompt lookup, 4 tokens`."""
         alone = self.draft.mode.uses("lookup_branch") and not self.draft.lookup_branch
         parts = self.draft.mode.label, draft_size(*self.draft.sizes.values()), "without lookup" if alone else ""
         return ", ".join(filter(None, parts))

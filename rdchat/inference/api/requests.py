@@ -196,9 +196,7 @@ class DrafterFacts:
 # `Drafters.prepare_job` in `inference/drafters.py` has the other half.
 DRAFTERS = {
     Mode.SPECULATIVE: DrafterFacts("Draft model", "the draft model", "draft_model"),
-    Mode.DRAFTER: DrafterFacts(
-        "Drafter head", "the drafter", "drafter", ("beam_width", "beam_length"), ("lookup_branch",)
-    ),
+    Mode.DRAFTER: DrafterFacts("Drafter", "the drafter", "drafter", ("beam_width", "beam_length"), ("lookup_branch",)),
     Mode.LOOKUP: DrafterFacts("Prompt lookup", "prompt lookup"),
 }
 

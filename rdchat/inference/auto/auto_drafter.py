@@ -167,6 +167,11 @@ class AutoState:
         """Costs of each part that this machine has measured for the target and its drafters."""
         return {part: costs for part, file in self._files.items() if (costs := file.read_costs()[0])}
 
+    @property
+    def unmeasured(self) -> int:
+        """Number of measurements that `measure` has not ended yet."""
+        return len(self._missing) + bool(self._running)
+
     def measure(self) -> bool:
         """Measure costs for a moment; return whether there is more to do now.
 

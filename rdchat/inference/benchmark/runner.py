@@ -170,9 +170,14 @@ class InterleavedRunner(Iterator[BenchEvent]):
         not_run = self._warm_up(session, cells)
         session.drafters.phrases.finish_counting()
         if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
-            yield self._progress("Measuring this computer, once")
-            while not self._cancelled.is_set() and session.work_while_idle():
-                pass  # It measures the cost of target calls, as the app does between replies.
+            auto = session.drafters.auto
+            parts = auto.unmeasured
+            # The last turn does what is left, such as writing caches to the disk.
+            for left in range(parts, -1, -1):
+                if left:
+                    yield BenchProgress(parts - left, parts, "Measuring this computer, once")
+                while auto.unmeasured >= left and not self._cancelled.is_set() and session.work_while_idle():
+                    pass  # It measures the cost of target calls, as the app does between replies.
         yield from not_run
         # Never a baseline: plain decoding always runs.
         unavailable = {run.cell for run in not_run}

@@ -27,7 +27,7 @@ class RaceResult:
     """Two replies to one prompt.
 
     Attributes:
-        name: Name of the drafted setting, such as `Drafter head, 4 beams of 5 tokens`.
+        name: Name of the drafted setting, such as `Drafter, 4 beams of 5 tokens`.
     """
 
     plain: BenchRun

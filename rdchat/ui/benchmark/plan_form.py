@@ -45,7 +45,7 @@ _MODE_NAMES = {Mode.OFF: "Off, twice (measuring error)"}
 _CHECKED = (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP)
 # Label and explanation of a field, by its name among the draft settings, which also have its first value (`_NEW`).
 _SIZES = {
-    "beam_width": ("Beams", "Beams that a drafter head follows side by side"),
+    "beam_width": ("Beams", "Beams that the drafter follows side by side"),
     "beam_length": ("Beam length", "The first token is the model's own, so a beam of 5 drafts 4"),
     "draft_tokens": ("Draft tokens", "About how many tokens Draft model and Prompt lookup propose"),
 }

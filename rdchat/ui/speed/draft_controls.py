@@ -260,7 +260,7 @@ def add_models(
         menu.addSection(button_text(sections.get(origin, origin)))
         for card in cards:
             if not card.problem:
-                add(f"{card.name}  ·  {card.kind.label}" if card.kind else card.name, card.model)
+                add(card.name, card.model)
         if reasons := [f"{card.name}: {card.problem}" for card in cards if card.problem]:
             text = f"{counted(len(reasons), unfit[0])} that cannot be {unfit[1]}"
             add_action(menu, text, lambda: None, tip=listed(reasons, _MAX_REASONS, "\n")).setEnabled(False)
@@ -314,7 +314,7 @@ class DraftControls(Section):
             tuple,
         )
         self.facts = small_text(theme, selectable=True)
-        set_tip(self.facts, "The kind of drafter head, and whether it was made for this model.")
+        set_tip(self.facts, "Whether the drafter was made for this model.")
         self._fields = (
             _Field("Drafter", self.drafter, "drafter"),
             _Field("Draft model", self.draft_model, "draft_model"),
@@ -403,7 +403,7 @@ class DraftControls(Section):
         mode = settings.mode
         option = self._drafting.option(mode)
         self._explain()
-        self.facts.show_text(_facts(option) if mode.uses("drafter") else "")
+        self.facts.show_text(_doubt(option) if mode.uses("drafter") else "")
         problem, serious = self._problem(mode, option)
         self.problem.show_text(problem, "warning" if serious else "muted")
         size = self._auto_size if mode is Mode.AUTO else draft_size(*settings.sizes.values())
@@ -488,10 +488,6 @@ def _own_drafter(option: ModeOption | None) -> str:
     return "Made for this model" if option.match is None or option.match.sure else "Fits this model"
 
 
-def _facts(option: ModeOption | None) -> str:
-    """Return the kind of the drafter head, and whether it was made for the model."""
-    if option is None or option.kind is None:
-        return ""
-    match = option.match
-    kind = f"Kind: {option.kind.label}."
-    return kind if match is None or match.sure else f"{kind} {match.text}".strip()
+def _doubt(option: ModeOption | None) -> str:
+    """Return why the drafter may not have been made for the model; empty where it was, or where that is not known."""
+    return option.match.text if option and option.match else ""

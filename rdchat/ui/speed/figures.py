@@ -134,8 +134,13 @@ def _context(source: FigureSource) -> str:
     return f"{used:,} of {limit:,}" if used else f"Up to {limit:,}"
 
 
+def acceptance_by_position(statistics: Statistics) -> Sequence[float]:
+    """Return the acceptance at each position of the drafts; empty where the acceptance itself is not shown."""
+    return statistics.acceptance_by_position if statistics.drafted >= _FEW_DRAFTED else ()
+
+
 def _acceptance_by_position(statistics: Statistics) -> str:
-    shares = [f"{share * 100:.0f}" for share in statistics.acceptance_by_position]
+    shares = [f"{share * 100:.0f}" for share in acceptance_by_position(statistics)]
     return ", ".join(shares[:_LISTED]) + "…" * (len(shares) > _LISTED) or NONE
 
 
@@ -144,11 +149,13 @@ DETAILS: Mapping[str, Mapping[str, _Text]] = {
         "Prompt lookup, this chat": _of_reply(lambda s: count(s.from_chat)),
         "Prompt lookup, earlier replies": _of_reply(lambda s: count(s.from_replies)),
         "Common phrases": _of_reply(lambda s: count(s.from_phrases)),
-        "By the drafter": _of_reply(lambda s: count(s.accepted - s.from_chat - s.from_replies - s.from_phrases)),
+        "Drafter or draft model": _of_reply(
+            lambda s: count(s.accepted - s.from_chat - s.from_replies - s.from_phrases)
+        ),
         "Steps with a draft": _of_reply(_drafted_steps),
-        "Longest branch": _of_reply(lambda s: _per_step(s, s.drafted)),
-        "Kept per step": _of_reply(lambda s: _per_step(s, s.accepted)),
+        "Drafted per step": _of_reply(lambda s: _per_step(s, s.drafted)),
         "Checked per step": _of_reply(lambda s: decimal(s.checked_per_step)),
+        "Kept per step": _of_reply(lambda s: _per_step(s, s.accepted)),
         "Waits per step": _of_reply(lambda s: _per_step(s, s.host_syncs) if s.host_syncs else NONE),
         "Dropped drafts": _of_reply(lambda s: count(s.dropped_drafts)),
     },
@@ -166,12 +173,13 @@ DETAILS: Mapping[str, Mapping[str, _Text]] = {
         "Context": _context,
         "Weights": _of_model(lambda m: memory(m.weights_bytes)),
         "Peak memory": _of_reply(lambda s: memory(s.peak_memory_bytes)),
-        "Earlier replies": _of_reply(lambda s: memory(s.earlier_bytes)),
+        "Earlier replies for lookup": _of_reply(lambda s: memory(s.earlier_bytes)),
     },
     "Model": {
         "Precision": _of_model(lambda m: dtype_text(m.dtype) or NONE),
         "Runs on": _of_model(lambda m: m.device),
         "Parameters": _of_model(lambda m: parameter_text(m.parameters) if m.parameters else NONE),
+        "Kind of drafter": lambda source: source.how.kind.label if source.how.kind else NONE,
     },
 }
 """The figures of the panel's details, by group."""

@@ -12,7 +12,16 @@ from PySide6.QtWidgets import QWidget
 from rdchat.inference.api import PATH_SEPARATOR, Spent, Statistics, grouped_entries, ledger_rows, spent_ms
 from rdchat.services.app_status import AppStatus
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.speed.figures import DETAILS, FIGURES, Bar, BarChart, FigureSource, Sparkline, TimeBar
+from rdchat.ui.speed.figures import (
+    DETAILS,
+    FIGURES,
+    Bar,
+    BarChart,
+    FigureSource,
+    Sparkline,
+    TimeBar,
+    acceptance_by_position,
+)
 from rdchat.ui.style import (
     DEFINITIONS,
     MEDIUM,
@@ -321,7 +330,7 @@ class Details(Section):
     def _build(self) -> None:
         theme = self.theme
         self.times = TimeRows(theme)
-        self.lengths = BarChart(theme, "Steps by tokens kept", _LENGTHS)
+        self.lengths = BarChart(theme, "Steps that kept 0, 1, 2… tokens", _LENGTHS)
         self.positions = BarChart(theme, _POSITIONS, DEFINITIONS[_POSITIONS])
         self._add_group("Time", self.times)
         for name, figures in DETAILS.items():
@@ -346,7 +355,7 @@ class Details(Section):
         self.positions.show_bars(
             [
                 Bar(str(number), share, f"{share * 100:.0f}", f"Position {number}: {formatting.percent(share)} kept")
-                for number, share in enumerate(statistics.acceptance_by_position, start=1)
+                for number, share in enumerate(acceptance_by_position(statistics), start=1)
             ]
         )
         self._groups["Time"].setVisible(bool(self.times.rows))

@@ -73,14 +73,16 @@ def facts(message: Message) -> list[Fact]:
     if message.statistics is not None:
         if not message.edited:
             measured += _option_facts(message.made_with)
-        measured += [*_drafting_facts(message.drafting), *_figure_facts(message.statistics)]
+        drafting = message.drafting or Drafting(None)
+        measured += [*_drafting_facts(drafting), *_figure_facts(message.statistics, drafting)]
     return [fact for fact in measured if fact.value not in ("", formatting.NONE)]
 
 
-def _figure_facts(statistics: Statistics) -> Iterator[Fact]:
+def _figure_facts(statistics: Statistics, drafting: Drafting) -> Iterator[Fact]:
     """Yield the figures; the definition of one also lists how many drafts kept how many tokens."""
+    source = FigureSource(statistics, how=drafting)
     for name, text in FIGURES.items():
-        value = text(FigureSource(statistics))
+        value = text(source)
         definition = DEFINITIONS[name]
         if name == "Kept per step" and statistics.accepted_lengths:
             lengths = ", ".join(map(str, statistics.lengths_of_drafts))
@@ -107,27 +109,19 @@ def _option_facts(made_with: MadeWith | None) -> list[Fact]:
     return options
 
 
-def _drafting_facts(drafting: Drafting | None) -> list[Fact]:
+def _drafting_facts(drafting: Drafting) -> list[Fact]:
     """Return how the tokens of a reply were drafted, and which part of the reply the figures are of."""
-    if drafting is None:
-        return []
     name = cut(drafter_name(drafting), _NAME_LENGTH) if drafting.drafter else ""
+    mode = drafting.mode.label if drafting.mode else ""
     last_part = "The reply was continued: all figures are those of the part that was written last."
     return [
-        Fact("Drafting", _mode_text(drafting), f"The drafting mode that ran. {drafting.reason}".rstrip()),
+        Fact("Drafting", mode, f"The drafting mode that ran. {drafting.reason}".rstrip()),
         Fact(
             "Server", cut(drafting.server, _NAME_LENGTH), f"The remote server that wrote the reply: {drafting.server}."
         ),
-        Fact("Drafter", name, f"What proposed the tokens: {drafting.drafter}"),
+        Fact("Drafted by", name, f"What proposed the tokens: {drafting.drafter}"),
         Fact("Figures", _LAST_PART if drafting.last_part else "", last_part),
     ]
-
-
-def _mode_text(drafting: Drafting) -> str:
-    """Return the name of the drafting mode, with the kind of drafter where there are several."""
-    kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
-    mode = "not drafted" if drafting.mode is Mode.OFF else drafting.mode.label if drafting.mode else ""
-    return f"{mode}, {kind.label}" if kind else mode
 
 
 class ReplyDetails(Popover):

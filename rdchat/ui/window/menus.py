@@ -21,6 +21,8 @@ from rdchat.ui.window.palette import PaletteEntry
 _Standard = QKeySequence.StandardKey
 _Role = QAction.MenuRole
 _WINDOW = "&Window"
+# The draft modes that have an entry in the menu.
+_LISTED_MODES = (Mode.AUTO, Mode.OFF)
 _Key = str | QKeySequence.StandardKey
 
 
@@ -318,10 +320,23 @@ def _on_chat(do: Commands, name: str, text: str, *keys: str, in_menu: bool = Tru
 
 
 def _drafting(do: Commands) -> list[Command | None]:
+    def settings_text() -> str:
+        """Name a mode that has no entry."""
+        mode = do.controller.drafting.settings.mode
+        chosen = "" if mode in _LISTED_MODES else f": {mode.label.title()}"
+        return f"Drafting Settings{chosen}"
+
     return [
         *(_mode(do, mode, f"Ctrl+Alt+{number}") for number, mode in enumerate(Mode, start=1)),
         None,
-        Command("draft_settings", "Drafting Settings", do.drafting_requested.emit, "Ctrl+Shift+D", in_front=True),
+        Command(
+            "draft_settings",
+            "Drafting Settings",
+            do.drafting_requested.emit,
+            "Ctrl+Shift+D",
+            label=settings_text,
+            in_front=True,
+        ),
         None,
         Command(
             "benchmark",
@@ -335,18 +350,14 @@ def _drafting(do: Commands) -> list[Command | None]:
 
 def _mode(do: Commands, mode: Mode, keys: str) -> Command:
     drafting = do.controller.drafting
-    name = f"draft_{mode.value}"
-    choose = partial(do.choose_mode, mode)
-    is_common = mode in (Mode.AUTO, Mode.OFF)
-    text = mode.label.title()
     return Command(
-        name,
-        text,
-        choose,
+        f"draft_{mode.value}",
+        mode.label.title(),
+        partial(do.choose_mode, mode),
         keys,
         when=lambda: drafting.ready,
         checked=lambda: drafting.settings.mode is mode,
-        in_menu=is_common,
+        in_menu=mode in _LISTED_MODES,
     )
 
 

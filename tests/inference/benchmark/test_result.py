@@ -189,8 +189,8 @@ def test_there_is_a_bar_for_each_setting_and_the_fastest_is_first() -> None:
     runs += [run(asked, MLX_LM, 9), run(asked, MLX_LM, 16, baseline=1)]
     plot = speed_bars(BenchResult(asked, tuple(runs), {}))
     assert [(name, round(figure.median, 3)) for name, figure in plot.bars] == [
-        ("Drafter head, 2 beams of 3 tokens, float16", 1.8),
-        ("Drafter head, 2 beams of 3 tokens, float32", 1.5),
+        ("Drafter, 2 beams of 3 tokens, float16", 1.8),
+        ("Drafter, 2 beams of 3 tokens, float32", 1.5),
         ("Prompt lookup, 3 tokens, float32", 1.0),
         ("mlx-lm, not drafting, float32", 0.9),
         ("mlx-lm, not drafting, float16", 0.8),
@@ -201,7 +201,7 @@ def test_names_say_where_lookup_is_off() -> None:
     cell = beam(2, 3)
     alone = replace(cell, draft=replace(cell.draft, lookup_branch=False))
     names = [report.name for report in summarise(plan(alone, cell), [])]
-    assert names == ["Drafter head, 2 beams of 3 tokens, without lookup", "Drafter head, 2 beams of 3 tokens"]
+    assert names == ["Drafter, 2 beams of 3 tokens, without lookup", "Drafter, 2 beams of 3 tokens"]
 
 
 @given(

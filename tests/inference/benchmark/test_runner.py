@@ -290,9 +290,12 @@ def test_stock_mlx_lm_runs_of_turn_on_the_same_network(small_session: ChatSessio
 @pytest.mark.slow
 def test_the_automatic_mode_measures_its_costs_first_and_says_what_it_chose(small_session: ChatSession) -> None:
     asked = plan(BenchCell(DraftSettings(Mode.AUTO)), prompts=(Prompt("Hello"),), trials=1)
-    plain, automatic = sorted(
-        runs_of(list(InterleavedRunner(asked, lambda _: small_session))), key=lambda run: run.cell
-    )
+    events = list(InterleavedRunner(asked, lambda _: small_session))
+    progress = [each for each in events if isinstance(each, BenchProgress) and each.text.startswith("Measuring")]
+    parts = len(progress)
+    assert [(each.done, each.total) for each in progress] == [(done, parts) for done in range(parts)]
+    assert parts, "how far it is can be seen"
+    plain, automatic = sorted(runs_of(events), key=lambda run: run.cell)
     slices = takewhile(bool, (small_session.work_while_idle() for _ in range(_SLICES)))
     assert len(list(slices)) < _SLICES, "nothing is left to measure but plain steps that other programs disturbed"
     assert automatic.token_ids == plain.token_ids

@@ -71,13 +71,13 @@ def test_a_drafter_is_tried_that_the_chat_does_not_use(
     chat.controller.drafting.refresh_options()
     qtbot.waitUntil(lambda: chat.controller.drafting.problem(Mode.DRAFTER) == "None here.")
     bench.open_benchmark("", DraftSettings(Mode.DRAFTER, drafter="/own/tried"))
-    assert bench.race_form.mode.currentText() == "Drafter head: tried"
+    assert bench.race_form.mode.currentText() == "Drafter: tried"
     assert bench.start.isEnabled(), "the problem is of the chat's own drafter"
     run()
     assert chat.engine.plans[-1].cells[0].draft.drafter == "/own/tried"
     assert chat.controller.drafting.settings.drafter is None
     bench.open_benchmark("")
-    assert bench.race_form.mode.findText("Drafter head: tried") == -1, "it is tried once"
+    assert bench.race_form.mode.findText("Drafter: tried") == -1, "it is tried once"
 
 
 def test_both_replies_share_a_clock_that_can_go_back(race: RaceView, run: Run) -> None:

@@ -145,7 +145,7 @@ def test_the_pane_tells_of_the_token_under_the_pointer_else_of_the_cursors(
 ) -> None:
     first = whole(traces).rounds[0].first
     assert finished.details.token.text() == "␣one"
-    assert finished.details.rows["Drafted by"].value.text() == "Drafter head"
+    assert finished.details.rows["Drafted by"].value.text() == "Drafter"
     assert finished.details.rows["Position"].value.text() == "1 of the draft"
     told = [row.value.accessibleName() for row in finished.details.alternatives]
     assert told[0] == "✓ ␣one: 61\N{NARROW NO-BREAK SPACE}%"

@@ -61,7 +61,7 @@ def test_rounds_and_tokens_are_told_in_words(trace: ReplyTrace) -> None:
     assert round_text(trace, 1) == "Draft 1 of 2: 2 tokens kept; the longest branch had 2, the tree 4"
     assert round_text(trace, 2) == "Draft 2 of 2: 0 of 1 drafted token kept"
     nnbsp = "\N{NARROW NO-BREAK SPACE}"
-    assert token_text(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Drafter head, position 2, draft 1 of 2"
+    assert token_text(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Drafter, position 2, draft 1 of 2"
     assert token_text(trace, 3) == f"Token 4 of 4, d, probability 78{nnbsp}%, The model itself, draft 2 of 2"
 
 

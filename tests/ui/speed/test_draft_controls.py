@@ -242,6 +242,19 @@ def test_the_draft_settings_are_reached_by_key(chat: Chat, window: MainWindow) -
     assert window.conversation.composer.field.hasFocus(), "the panel is hidden"
 
 
+def test_the_menu_names_the_mode_that_has_no_entry(chat: Chat, window: MainWindow) -> None:
+    """The menu ticked nothing in the modes that only the panel lists."""
+    chat.start()
+    actions = window.actions_
+    assert (actions.draft_auto.isChecked(), actions.draft_settings.text()) == (True, "Drafting Settings")
+    chat.controller.drafting.change(DraftSettings(Mode.LOOKUP))
+    chat.qtbot.waitUntil(lambda: actions.draft_settings.text() == "Drafting Settings: Prompt Lookup")
+    assert not actions.draft_auto.isChecked()
+    chat.controller.drafting.change(DraftSettings(Mode.OFF))
+    chat.qtbot.waitUntil(lambda: actions.draft_settings.text() == "Drafting Settings")
+    assert actions.draft_off.isChecked()
+
+
 def test_a_folder_whose_name_is_cut_is_told_whole(chat: Chat, controls: DraftControls) -> None:
     chat.start()
     folder = "/drafters/a-drafter-with-quite-a-long-name-that-no-panel-has-room-for"
@@ -284,16 +297,16 @@ def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
         "Your own",
         "1 drafter that cannot be used here",
         "Hugging Face",
-        "org/eagle  ·  EAGLE-3",
+        "org/eagle",
     ]
     assert entries["1 drafter that cannot be used here"].toolTip() == "cut: It has no weights."
     unfit = entries["500 drafters that cannot be used here"]
     assert not unfit.isEnabled()
     assert unfit.toolTip().splitlines()[0] == "b0: It is for another."
     assert unfit.toolTip().splitlines()[-1] == "and 480 more"
-    entries["org/eagle  ·  EAGLE-3"].trigger()
+    entries["org/eagle"].trigger()
     assert drafting.settings.drafter == "org/eagle"
-    assert entries_of(controls.drafter.menu())["org/eagle  ·  EAGLE-3"].isChecked(), "it stays in its own place"
+    assert entries_of(controls.drafter.menu())["org/eagle"].isChecked(), "it stays in its own place"
     search.finish_work()
 
 
@@ -305,7 +318,7 @@ def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(
     assert chat.controller.drafting.drafters == (), "no model is loaded"
     chat.start()
     qtbot.waitUntil(lambda: bool(search.results))
-    assert "org/eagle  ·  EAGLE-3" not in entries_of(controls.drafter.menu())
+    assert "org/eagle" not in entries_of(controls.drafter.menu())
     search.finish_work()
 
 
@@ -313,9 +326,9 @@ def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(
     ("kind", "match", "words"),
     [
         (None, None, ""),
-        (HeadKind.RECURRENT, TargetMatch(True), "Kind: Recurrent."),
-        (HeadKind.EAGLE3, TargetMatch(False, "Its sizes fit tiny."), "Kind: EAGLE-3. Its sizes fit tiny."),
-        (HeadKind.BLOCK, None, "Kind: Block."),
+        (HeadKind.RECURRENT, TargetMatch(True), ""),
+        (HeadKind.EAGLE3, TargetMatch(False, "Its sizes fit tiny."), "Its sizes fit tiny."),
+        (HeadKind.BLOCK, None, ""),
     ],
 )  # fmt: skip
 def test_what_is_known_of_the_drafter_stands_below_the_picker(
@@ -385,11 +398,11 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
     watch = Watch()
     menu.installEventFilter(watch)
     go_on.set()
-    qtbot.waitUntil(lambda: "org/eagle  ·  EAGLE-3" in [action.text() for action in menu.actions()])
+    qtbot.waitUntil(lambda: "org/eagle" in [action.text() for action in menu.actions()])
     assert least
     assert min(least) > 0
     assert [action.text() for action in menu.actions()] == [
-        "Made for this model", "Hugging Face", "org/eagle  ·  EAGLE-3", "", "Find in Models…", "Choose Folder…",
+        "Made for this model", "Hugging Face", "org/eagle", "", "Find in Models…", "Choose Folder…",
     ]  # fmt: skip
     filled = len(least)
     drafting.changed.emit()

@@ -120,7 +120,7 @@ def _near(one: float, other: float, digit: float) -> bool:
 @settings(max_examples=20)
 @given(_replies())
 def test_the_panel_adds_up(reply: Statistics) -> None:
-    parts = "Prompt lookup, this chat", "Prompt lookup, earlier replies", "Common phrases", "By the drafter"
+    parts = "Prompt lookup, this chat", "Prompt lookup, earlier replies", "Common phrases", "Drafter or draft model"
     kept = sum(_shown(reply, name) for name in parts)
     assert kept == reply.accepted
     if reply.drafted >= 20:
@@ -130,7 +130,7 @@ def test_the_panel_adds_up(reply: Statistics) -> None:
         each = 0.1 if _shown(reply, "Tokens per step") >= 10 else 0.01
         assert _near(1 + _shown(reply, "Kept per step"), _shown(reply, "Tokens per step"), 2 * each), "one is its own"
         assert _shown(reply, "Checked per step") >= _shown(reply, "Tokens per step") - 0.06, "what is kept was checked"
-        longest = _shown(reply, "Longest branch") * reply.target_calls
+        longest = _shown(reply, "Drafted per step") * reply.target_calls
         assert _near(longest, reply.drafted, (0.1 if longest >= 10 * reply.target_calls else 0.01) * reply.target_calls)
 
 

@@ -9,11 +9,13 @@ from PySide6.QtGui import QHelpEvent
 from PySide6.QtWidgets import QLabel, QToolTip
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.conversation import Drafting
 from rdchat.inference.api import (
     AutoChoice,
     DraftOptions,
     DraftSettings,
     FinishReason,
+    HeadKind,
     LedgerEntry,
     LoadProgress,
     Mode,
@@ -202,7 +204,7 @@ def test_plain_decoding_shows_no_draft_figures_and_no_ratio(panel: SpeedPanel, s
     show(replace(_STATISTICS, target_calls=100, host_syncs=100, plain_step_ms=34.8))
     assert not panel.speed.plain.isVisible(), "it is its own measure"
     assert panel.speed.per_step.value.text() == "1.00"
-    for figure in ("Steps with a draft", "Kept per step", "Checked per step", "By the drafter"):
+    for figure in ("Steps with a draft", "Kept per step", "Checked per step", "Drafter or draft model"):
         assert _value(panel, figure) == formatting.NONE
     assert not panel.details.lengths.isVisible()
 
@@ -217,6 +219,16 @@ def test_that_a_reply_was_not_drafted_is_said_once(chat: Chat, panel: SpeedPanel
     shown = [label.text() for label in panel.findChildren(QLabel) if label.isVisible()]
     assert [text for text in shown if "without draft" in text.lower()] == ["Written without drafting"]
     assert "There is no drafter." in panel.drafting.problem.text()
+
+
+def test_the_kind_of_the_drafter_stands_in_the_details_alone(chat: Chat, panel: SpeedPanel) -> None:
+    """It stood among the draft settings, where nobody could do anything with it."""
+    chat.start()
+    chat.say("Hello")
+    drafting = Drafting(Mode.DRAFTER, kind=HeadKind.RECURRENT)
+    panel._note_message(replace(chat.path[-1], statistics=_STATISTICS, drafting=drafting))
+    labels = [label for label in panel.findChildren(QLabel) if "Recurrent" in label.text()]
+    assert labels == [panel.details.rows["Kind of drafter"].value]
 
 
 _EXPECTED = AutoChoice("drafter", 8, 2, 1.4, 1.0, "Expected: 1.4 times as fast.", 1.4)
@@ -444,14 +456,14 @@ def test_folded_settings_say_the_mode_and_the_size_of_its_drafts(chat: Chat, pan
     for settings, said in (
         (DraftSettings(), "Auto"),
         (DraftSettings(Mode.OFF), "Off"),
-        (DraftSettings(Mode.DRAFTER, beam_width=3, beam_length=6), "Drafter head · 3 beams of 6 tokens"),
+        (DraftSettings(Mode.DRAFTER, beam_width=3, beam_length=6), "Drafter · 3 beams of 6 tokens"),
         (DraftSettings(Mode.LOOKUP, draft_tokens=7), "Prompt lookup · 7 tokens"),
     ):
         chat.controller.drafting.change(settings)
         assert (brief.text(), brief.isVisible()) == (said, True)
     chat.engine.options = DraftOptions(Path(), (ModeOption(Mode.DRAFTER, False, "There is no drafter."),))
     chat.controller.drafting.change(DraftSettings(Mode.DRAFTER))
-    chat.qtbot.waitUntil(lambda: brief.text() == "Drafter head · There is no drafter. Until then drafting is off.")
+    chat.qtbot.waitUntil(lambda: brief.text() == "Drafter · There is no drafter. Until then drafting is off.")
     assert brief._color == "warning"
 
 

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus
-from rdchat.inference.api import Mode, SamplingParams, Statistics
+from rdchat.inference.api import HeadKind, Mode, SamplingParams, Statistics
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import DEFINITIONS, IconButton
 from rdchat.ui.transcript.message_actions import Fact, ReplyDetails, facts, speed_line
@@ -55,9 +55,9 @@ def test_every_fact_is_defined() -> None:
     values = {name: fact.value for name, fact in found.items()}
     assert values["Acceptance"] == f"33{NNBSP}%"
     assert (values["Reading time"], values["Reading speed"]) == ("80 ms", "400 tokens/s")
-    assert (values["Drafter"], values["Figures"]) == ("prompt lookup", "of the last part")
+    assert (values["Drafted by"], values["Figures"]) == ("prompt lookup", "of the last part")
     assert found["Drafting"].definition.endswith("It repeats.")
-    assert all(fact.definition.endswith(".") or name == "Drafter" for name, fact in found.items())
+    assert all(fact.definition.endswith(".") or name == "Drafted by" for name, fact in found.items())
     remote = told(REMOTE, Drafting(None, server="studio"))
     assert remote["Server"].value == "studio"
     assert "Drafting" not in remote
@@ -65,9 +65,9 @@ def test_every_fact_is_defined() -> None:
 
 def test_the_automatic_modes_drafters_are_all_named_and_cut_where_they_are_long() -> None:
     drafting = Drafting(Mode.AUTO, drafter="/models/mine, prompt lookup")
-    assert told(DRAFTED, drafting)["Drafter"].value == "mine, prompt lookup"
+    assert told(DRAFTED, drafting)["Drafted by"].value == "mine, prompt lookup"
     drafting = replace(drafting, drafter="/models/redrafter-smollm2-135m, /models/small, prompt lookup")
-    fact = told(DRAFTED, drafting)["Drafter"]
+    fact = told(DRAFTED, drafting)["Drafted by"]
     assert fact.value == "redrafter-smollm2-135m…"
     assert fact.definition.endswith("/models/small, prompt lookup")
 
@@ -119,17 +119,37 @@ def test_the_text_of_an_edited_reply_is_the_persons() -> None:
 
 
 def test_steps_in_which_prompt_lookup_found_nothing_are_no_steps_with_a_draft() -> None:
-    """One draft of six steps was accepted: `5, 1` stood beside 100 % at the first place."""
+    """One draft in six steps was accepted: `5, 1` stood beside 100 % at the first place."""
+    lengths = (100, 20)
     found = told(
         replace(
-            DRAFTED, rounds=6, target_calls=6, drafted=1, accepted=1, drafted_lengths=(5, 1), accepted_lengths=(5, 1)
+            DRAFTED,
+            rounds=120,
+            target_calls=120,
+            drafted=20,
+            accepted=20,
+            drafted_lengths=lengths,
+            accepted_lengths=lengths,
         ),
         Drafting(Mode.LOOKUP),
     )
-    assert found["Steps with a draft"].value == "1 of 6"
+    assert found["Steps with a draft"].value == "20 of 120"
     assert found["Acceptance by position, %"].value == "100"
-    assert found["Kept per step"].value == found["Longest branch"].value == "0.17"
-    assert found["Kept per step"].definition.endswith("and so on: 0, 1.")
+    assert found["Kept per step"].value == found["Drafted per step"].value == "0.17"
+    assert found["Kept per step"].definition.endswith("and so on: 0, 20.")
+
+
+def test_the_kind_of_the_drafter_is_a_row_of_its_own() -> None:
+    found = told(DRAFTED, Drafting(Mode.DRAFTER, kind=HeadKind.EAGLE3))
+    assert (found["Drafting"].value, found["Kind of drafter"].value) == ("Drafter", "EAGLE-3")
+    assert "Kind of drafter" not in told(DRAFTED, Drafting(Mode.LOOKUP))
+
+
+def test_of_few_drafted_tokens_no_share_is_shown() -> None:
+    """Acceptance was a dash, and the acceptance by position beside it had figures."""
+    found = told(replace(DRAFTED, drafted=19, accepted=9, drafted_lengths=(0, 19), accepted_lengths=(10, 9)))
+    assert found["Steps with a draft"].value
+    assert not {"Acceptance", "Acceptance by position, %"} & found.keys()
 
 
 LOOKED_UP = Drafting(Mode.LOOKUP, drafter="prompt lookup")
