@@ -414,7 +414,8 @@ def results_listed(models: Sequence[HubModel], machine: Machine | None, here: fr
 def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entry]:
     """Return the suggested models by the memory that they are for, which the page Find lists before a search.
 
-    The group that fits this machine best comes first; its heading says so. Those that are too large are the last group.
+    The group that fits this machine best comes first, and those that are too large come last. What a suggestion is for
+    counts only where the machine is unknown: on a CPU a model needs more.
     """
     fitting = for_machine(machine) if machine is not None else ()
     best = fitting[0].memory_gb if fitting else 0
@@ -426,9 +427,11 @@ def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entr
     entries: list[Entry] = []
     for each in sorted(suggestions(), key=rank):
         too_large, is_other, memory = rank(each)
-        heading = f"For {memory} GB of memory{'' if is_other else f': fits {MACHINE}'}"
+        heading = f"For {memory} GB of memory"
         if too_large:
             heading = f"Too large for {MACHINE}"
+        elif machine is not None:
+            heading = f"{'Also fits' if is_other else 'Best for'} {MACHINE}"
         if Entry("", heading) not in entries:
             entries.append(Entry("", heading))
         both = size(each.weight_bytes + each.drafter.weight_bytes)
