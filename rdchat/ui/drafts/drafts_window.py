@@ -20,7 +20,7 @@ from PySide6.QtGui import (
     QTextCharFormat,
     QTextCursor,
 )
-from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.services.chat.reply_recorder import TraceRecorder
@@ -56,12 +56,12 @@ from rdchat.ui.style import (
     Theme,
     ThemedLabel,
     Throttle,
+    WholeArea,
     announce,
     column,
     formatting,
     paint_focus,
     row,
-    scaled,
     scrolled,
     set_role,
     set_tip,
@@ -290,7 +290,7 @@ class TokenView(OfflineBrowser):
         self.setExtraSelections(selections)
 
 
-class TokenDetails(QScrollArea):
+class TokenDetails(WholeArea):
     """Shows one token of a trace."""
 
     def __init__(self, theme: Theme) -> None:
@@ -298,7 +298,6 @@ class TokenDetails(QScrollArea):
         self._theme = theme
         self.setAccessibleName("Details of the token")
         self.setViewportMargins(RING, RING, RING, RING)
-        self.setMinimumWidth(scaled(210))
         self.token = ElidedLabel(theme, points_more=6, bold=True)
         self.number = ThemedLabel(theme, "", "muted", tabular=True)
         self.rows = {name: FigureRow(theme, name, definition) for name, definition in TOKEN_FACTS.items()}

@@ -15,18 +15,19 @@ from PySide6.QtWidgets import QWidget
 from rdchat.inference.api import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes
 from rdchat.services.models.fit import Machine
 from rdchat.ui.plots.drawing import Chart, Drawing
-from rdchat.ui.style import SMALL, TIGHT, Theme, ThemedLabel, choice_box, column, fill_box, row
+from rdchat.ui.style import SMALL, TIGHT, Theme, ThemedLabel, choice_box, column, fill_box, row, scaled
 from rdchat.wording import size_text
 
 # Lengths of a chat that can be chosen, in tokens, below the model's own limit.
 _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 # Sizes in pixels: the height of the bar, how far the mark of the limit extends beyond it at both sides, the height of a
-# line of the legend, the square of colour at its left, and the width of the figure at its right.
+# line of the legend, the square of colour at its left, and the width of the figure at its right. Line and figure are
+# `scaled`.
 _BAR = 16.0
 _TICK = 4.0
-_LINE = 20.0
+_LINE = 20
 _SWATCH = 10.0
-_FIGURE = 80.0
+_FIGURE = 60
 
 
 class MemoryPart(NamedTuple):
@@ -68,6 +69,7 @@ class MemoryChart(Chart):
 
     def draw(self, drawing: Drawing) -> None:
         drawing.height = _BAR + 2 * _TICK
+        drawing.size = scaled(drawing.size)
         drawing.area(QRectF(0, _TICK, drawing.width, _BAR), "border")
         total = sum(part.size for part in self._parts)
         left = 0.0
@@ -84,17 +86,15 @@ class MemoryChart(Chart):
             self._draw_legend(drawing, mark)
 
     def _draw_legend(self, drawing: Drawing, part: MemoryPart) -> None:
-        line = QRectF(0, drawing.height, drawing.width, _LINE)
+        line = QRectF(0, drawing.height, drawing.width, scaled(_LINE))
         swatch = _SWATCH if part.color != "text" else 2  # the mark of the limit is a line
-        drawing.area(QRectF((_SWATCH - swatch) / 2, line.y() + (_LINE - _SWATCH) / 2, swatch, _SWATCH), part.color)
-        drawing.write_text(
-            QRectF(_SWATCH + SMALL, line.y(), line.width() - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted"
-        )
-        drawing.write_text(
-            QRectF(line.width() - _FIGURE, line.y(), _FIGURE, _LINE), size_text(part.size), align="right"
-        )
+        top = line.center().y() - _SWATCH / 2
+        drawing.area(QRectF((_SWATCH - swatch) / 2, top, swatch, _SWATCH), part.color)
+        name = line.adjusted(_SWATCH + SMALL, 0, -scaled(_FIGURE), 0)
+        drawing.write_text(name, part.name, "muted")
+        drawing.write_text(line, size_text(part.size), align="right")
         drawing.add_tooltip(line, part.text)
-        drawing.height += _LINE
+        drawing.height = line.bottom()
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,15 +81,14 @@ class Drawing:
     Attributes:
         height: Height so far; the next plot begins here.
         marks: Parts with a tooltip.
-        SIZE: Font size of values and labels, in pixels.
+        size: Font size of values and labels, in pixels.
         descriptions: A description of each plot for screen readers.
     """
-
-    SIZE = 13
 
     def __init__(self, width: float, colors: Colors, font: QFont, painter: QPainter | None = None) -> None:
         self.width = width
         self.height = 0.0
+        self.size = 13
         self.colors = colors
         self.marks: list[Mark] = []
         self.descriptions: list[str] = []
@@ -122,7 +121,7 @@ class Drawing:
             box: The text is centred vertically in it.
             text: One line.
             color: The colour.
-            more: Added to the font size `SIZE`, in pixels.
+            more: Added to the font size `size`, in pixels.
             bold: Whether the text is bold.
             align: `left`, `center` or `right`.
         """
@@ -201,7 +200,7 @@ class Drawing:
 
     def _sized(self, more: int, bold: bool) -> QFont:
         font = QFont(self._font)
-        font.setPixelSize(self.SIZE + more)
+        font.setPixelSize(self.size + more)
         font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
         font.setHintingPreference(QFont.HintingPreference.PreferNoHinting)
         return font

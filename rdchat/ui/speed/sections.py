@@ -9,7 +9,7 @@ from typing import NamedTuple
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api import PATH_SEPARATOR, Spent, Statistics, grouped_entries, ledger_rows, spent_ms
+from rdchat.inference.api import PATH_SEPARATOR, Mode, Spent, Statistics, grouped_entries, ledger_rows, spent_ms
 from rdchat.services.app_status import AppStatus
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.figures import (
@@ -47,6 +47,8 @@ from rdchat.wording import counted
 
 # Parameters below which a model's steps are so short that a draft often costs more than it saves.
 _SMALL_MODEL = 1_000_000_000
+# Steps with a draft from which on a loss is blamed on drafting.
+_ENOUGH_DRAFTS = 10
 # States whose progress a bar shows.
 _WAITS = (EngineState.LOADING, EngineState.PREFILL, EngineState.SHORTENING)
 # Shorter times of a stage are shown as a dash.
@@ -117,6 +119,7 @@ def _not_compared(figures: Statistics, now: bool, parameters: int) -> str:
 def _compared(figures: Statistics, low: float, high: float) -> Verdict:
     """Return the verdict on a speed-up between two values: a gain if both are above 1, a loss if both are below.
 
+    A loss is no warning where Auto has paused drafting, or where few steps had a draft: these alone do not explain it.
     Between a gain and a loss, it is as fast if the range is narrow (`as_fast`).
     """
     if figures.others_share is None:
@@ -125,6 +128,10 @@ def _compared(figures: Statistics, low: float, high: float) -> Verdict:
     if low > 1:
         return Verdict(f"{times} faster with drafting".capitalize(), "success")
     if high < 1:
+        if figures.choice and figures.choice.mode == Mode.OFF:
+            return Verdict("Auto paused drafting: it was not faster")
+        if figures.drafted_rounds < _ENOUGH_DRAFTS:
+            return Verdict("Too few drafts to compare")
         return Verdict(f"Slower with drafting: {times}", "warning")
     return Verdict("As fast as without drafting" if figures.as_fast else f"Faster or slower with drafting: {times}")
 

@@ -125,7 +125,7 @@ class ServerLines(QWidget):
 class SpeedPanel(QScrollArea):
     """Follows the reply that is being written, in any chat, at most ten times a second; its figures stay at the end.
 
-    When a chat is opened, it shows the figures that are stored with the chat's last reply.
+    When a chat is opened, or its path has changed, it shows the figures that are stored with the chat's last reply.
     """
 
     def __init__(self, controller: ChatController, theme: Theme) -> None:
@@ -160,6 +160,7 @@ class SpeedPanel(QScrollArea):
         controller.replies.state_changed.connect(self._show_state)
         controller.replies.statistics_changed.connect(self._note_statistics)
         controller.chat.message_changed.connect(self._note_message)
+        controller.chat.path_changed.connect(self.show_last_reply)
         controller.server.changed.connect(self._show_server)
         self._show_state()
         self._show_server()

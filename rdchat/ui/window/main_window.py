@@ -206,6 +206,8 @@ class MainWindow(QMainWindow):
             # This side alone is shown, until the window is wide enough for it.
             self._opened_by_hand = side if show else None
         if side is self.panel_side:
+            # It opens at its top.
+            self.panel.verticalScrollBar().setValue(0)
             self._controller.settings.change_values(panel_visible=show)
         elif not is_narrow:
             self._controller.settings.change_values(sidebar_visible=show)

@@ -7,7 +7,7 @@ import pytest
 from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MessageStatus
@@ -159,6 +159,24 @@ def test_the_pane_tells_of_the_token_under_the_pointer_else_of_the_cursors(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("points", [13, 20, 32])
+@pytest.mark.parametrize("size", [(900, 560), (480, 380)])
+def test_nothing_of_a_token_is_cut_at_its_side(
+    finished: DraftsWindow, qtbot: QtBot, theme: Theme, points: int, size: tuple[int, int]
+) -> None:
+    """At 20 pt the percentages lost their signs: the pane kept the width of small texts."""
+    theme.set_text_size(points)
+    finished.resize(*size)
+    pane = finished.details
+    qtbot.waitUntil(lambda: finished.width() == size[0])
+    right = pane.viewport().width()
+    assert all(
+        label.mapTo(pane.viewport(), label.rect().topRight()).x() <= right
+        for label in pane.findChildren(QLabel)
+        if label.isVisible()
+    )
+
+
 def test_a_click_moves_the_cursor(finished: DraftsWindow) -> None:
     click_on(finished.tokens.viewport(), point_at(finished, 9))
     assert finished.tokens.current == 9

@@ -13,9 +13,9 @@ from rdchat.services.models.fit import Machine, sizes_of, sizes_read, sizes_sugg
 from rdchat.services.models.larger_model import check_text
 from rdchat.ui.models import entries
 from rdchat.ui.models.entries import results_listed
-from rdchat.ui.models.memory_section import judge
+from rdchat.ui.models.memory_section import MemoryChart, MemoryPart, judge
 from rdchat.ui.models.page_parts import ModelList
-from rdchat.ui.style import Theme
+from rdchat.ui.style import Theme, scaled
 from rdchat.ui.style.formatting import MACHINE
 from rdchat.wording import part_text, size_text, time_left
 from tests.services.models.macs import GB, MAC_16, mac
@@ -223,3 +223,17 @@ def test_the_sum_takes_as_long_as_its_slowest() -> None:
     fast = progress(DownloadState.DOWNLOADING, 0, GIGABYTE, 1e8)
     assert entries.totals_text([slow, fast]) == "2 downloads  ·  0.0 of 11.0 GB  ·  101.0 MB/s  ·  2 h 47 min left"
     assert entries.totals_text([]) == ""
+
+
+def test_the_legend_of_the_memory_grows_with_the_text(qtbot: QtBot, theme: Theme) -> None:
+    chart = MemoryChart(theme)
+    qtbot.addWidget(chart)
+    chart.show_parts([MemoryPart("Weights", "writing", 10**9, "as 4-bit")], 2 * 10**9)
+    marks = lambda: [mark.box.height() for mark in chart.drawing.marks]  # noqa: E731
+    bar, line, _limit = marks()
+    height = chart.sizeHint().height()
+    theme.set_text_size(20)
+    assert marks() == [bar, scaled(20), scaled(20)]
+    assert chart.drawing.size == scaled(13)
+    assert chart.sizeHint().height() > height
+    assert scaled(20) > 1.3 * line

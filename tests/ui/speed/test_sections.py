@@ -50,7 +50,8 @@ def test_it_is_never_empty_and_never_guesses(
     compared = figures.speedup_range
     known = compared is not None and figures.others_share is not None and not training
     assert said
-    assert said.startswith("Slower") == (color == "warning") == (known and compared[1] < 1)
+    tried = figures.drafted_rounds >= 10 and figures.choice is None
+    assert said.startswith("Slower") == (color == "warning") == (known and compared[1] < 1 and tried)
     assert ("faster" in said.lower() and "or slower" not in said) == (color == "success") == (known and compared[0] > 1)
     if "too small" in said.lower():
         assert parameters == _SMALL
@@ -114,6 +115,25 @@ def test_the_same_reply_in_other_circumstances() -> None:
     short = replace(drafted, generated_tokens=9, decode_ms=400)
     assert _said(short) == "Too short to compare"
     assert _said(short, writing=True) == "Too early to compare"
+
+
+def test_a_few_drafts_that_auto_tried_are_no_reason_to_warn() -> None:
+    choice = AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here.", 0.8)
+    slow = Statistics(
+        generated_tokens=101, decode_ms=5000, rounds=4, target_calls=99, plain_step_ms=40.0, others_share=0.0
+    )
+    for figures, meaning in (
+        (replace(slow, choice=choice), ("Auto paused drafting: it was not faster", "text")),
+        (replace(slow, choice=choice, rounds=90), ("Auto paused drafting: it was not faster", "text")),
+        (replace(slow, choice=replace(choice, mode="lookup")), ("Too few drafts to compare", "text")),
+        (slow, ("Too few drafts to compare", "text")),
+        (replace(slow, rounds=90, drafted_lengths=(86, 4)), ("Too few drafts to compare", "text")),
+        (replace(slow, rounds=90), ("Slower with drafting: 0.80x", "warning")),
+        (replace(slow, choice=replace(choice, mode="lookup"), rounds=90), ("Slower with drafting: 0.80x", "warning")),
+        (replace(slow, decode_ms=3000, target_calls=75, choice=choice), ("1.33x faster with drafting", "success")),
+    ):
+        assert verdict(figures, now=True, writing=False, parameters=_LARGE) == meaning
+        assert bool(speed_line(figures)) == (meaning[1] != "text")
 
 
 def test_the_readme_quotes_a_line_that_there_is() -> None:

@@ -21,6 +21,7 @@ from rdchat.inference.api import (
     Mode,
     ModeOption,
     PrefillProgress,
+    Role,
     Spent,
     Statistics,
 )
@@ -343,6 +344,27 @@ def test_the_figures_of_an_earlier_reply_can_be_shown(chat: Chat, panel: SpeedPa
     assert panel.speed.owner.text() == "Last reply"
 
 
+def test_the_figures_of_a_deleted_reply_go_with_it(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    for length in (3, 4, 5):
+        chat.engine.replies = [Reply(tokens=("a",) * length)]
+        chat.say("Hello")
+    first, second, third = (each.id for each in chat.path if each.role is Role.ASSISTANT)
+    shown = lambda: (panel.speed.owner.text(), _value(panel, "Tokens written"))  # noqa: E731
+    assert shown() == ("Last reply", "5")
+    chat.controller.delete_message(third)
+    assert shown() == ("Last reply", "4")
+    chat.controller.chats.undo()
+    assert shown() == ("Last reply", "5")
+    chat.controller.delete_message(third)
+    panel.show_reply(chat.path[1])
+    chat.controller.delete_message(second)
+    assert shown() == ("Last reply", "3")
+    chat.controller.delete_message(first)
+    assert shown() == ("No reply yet", formatting.NONE)
+    assert not panel.speed.figures.isVisible()
+
+
 def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel) -> None:
     """Below it stood "Off", which the server had not said, and five dashes."""
     chat.start()
@@ -662,6 +684,24 @@ def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: Mai
             assert part.isVisible()
             assert part.mapTo(panel.viewport(), part.rect().bottomLeft()).y() <= panel.viewport().height(), part
         assert panel.verticalScrollBar().value() == 0
+
+
+def test_it_opens_at_its_top(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    panel = window.panel
+    window.resize(900, 560)
+    chat.qtbot.waitUntil(lambda: window.height() == 560)
+    window.show_side(window.panel_side)
+    for section in panel.sections:
+        section.fold(False)
+    bar = panel.verticalScrollBar()
+    chat.qtbot.waitUntil(lambda: bar.maximum() > 0, timeout=2000)
+    bar.setValue(bar.maximum())
+    window.toggle(window.panel_side)
+    assert not panel.isVisible()
+    window.toggle(window.panel_side)
+    assert panel.isVisible()
+    assert bar.value() == 0
 
 
 def test_a_slow_reply_is_not_blamed_while_a_training_runs(chat: Chat, panel: SpeedPanel, show: Show) -> None:
