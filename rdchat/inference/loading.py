@@ -8,7 +8,7 @@ refuses a byte order mark. On Linux without a GPU, g++ precompiles the header of
 (`header_compiled`): each kernel takes a fifth of the time then.
 """
 
-from rdchat.inference.blas import kernel_folder  # before MLX
+from rdchat.inference.blas import HEADER, kernel_header  # before MLX
 
 # isort: split
 import json
@@ -78,10 +78,9 @@ from rdchat.wording import size_text
 
 _CONFIGURATIONS = ("config.json", "generation_config.json", "hf_quant_config.json")
 # The header that each of MLX's kernels includes, by its path in MLX's include folder.
-_HEADER = "mlx/backend/cpu/compiled_preamble.h"
 # With MLX's own options: g++ ignores a header that was compiled with others. $0 is the result, which is renamed when it
 # is complete; $1 is MLX's include folder, and $2 the header in it.
-_COMPILE = 'mkdir -p "${0%/*}"; g++ -std=c++17 -O3 -fPIC -x c++-header "-I$1" "$1/$2" -o "$0.$$" && mv "$0.$$" "$0"'
+_COMPILE = 'mkdir -p "${0%/*}"; g++ -std=c++17 -O3 -fPIC -x c++-header "-I$1" "$2" -o "$0.$$" && mv "$0.$$" "$0"'
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 # Prompt tokens of the first call; the time that it takes decides about the next one's.
 _FIRST_CHUNK_GPU = 128
@@ -111,10 +110,13 @@ def header_compiled() -> AbstractContextManager[object]:
 
     g++ finds the compiled header beside the kernels, before the header itself. It ignores one that another g++ made.
     """
-    compiled = kernel_folder() / version("mlx") / "cpu" / f"{_HEADER}.gch"
+    header = kernel_header()
+    compiled = header.with_name(f"{header.name}.gch")
     if on_gpu() or host.MACOS or compiled.exists():
         return nullcontext()
-    command = ["/bin/sh", "-c", _COMPILE, str(compiled), str(Path(mx.__file__).with_name("include")), _HEADER]
+    include = Path(mx.__file__).with_name("include")
+    source = header if header.exists() else include / HEADER
+    command = ["/bin/sh", "-c", _COMPILE, str(compiled), str(include), str(source)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  a fixed command
 
 

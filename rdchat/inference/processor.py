@@ -1,0 +1,209 @@
+"""What this machine's processor can do, and what OpenBLAS and MLX's kernel compiler must be told about it on Linux.
+
+An OpenBLAS knows the processors of its time by their numbers, and takes kernels of a Pentium 4 for one that it does not
+know. MLX has its kernels compiled for any processor, and has no option for that (see `header_for`). macOS needs
+neither.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from hashlib import sha256
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+from rdchat import host
+from rdchat.errors import ModelError
+from rdchat.files import read_json, write_cache_file
+
+CORE = "OPENBLAS_CORETYPE"
+"""The variable that tells OpenBLAS its core. It reads it once, while it is loaded."""
+KERNEL_FLAGS = ("avx2", "fma")
+"""What kernels are compiled for: g++'s words are Linux's. With AVX-512 besides they take as long."""
+# OpenBLAS's names of cores, in the order of their age. A core that is not here is never replaced.
+_CORES = (
+    "Prescott", "Core2", "Barcelona", "Penryn", "Nehalem", "Atom", "Bobcat", "Sandybridge", "Bulldozer", "Haswell",
+    "SkylakeX",
+)  # fmt: skip
+# The newest cores that are worth naming, with the flags that their kernels need; the best one comes first.
+_NEEDS = {
+    "SkylakeX": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd", *KERNEL_FLAGS},
+    "Haswell": {*KERNEL_FLAGS},
+}
+_FACTS = ("vendor_id", "cpu family", "model", "flags")
+_ASK_S = 20.0
+_MAX_BYTES = 10_000
+# Prints an OpenBLAS's core, and the file that it is in. The arguments are names to try.
+_NAME_CORE = """
+import ctypes, sys
+class Place(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_char_p), ("a", ctypes.c_void_p), ("b", ctypes.c_char_p), ("c", ctypes.c_void_p)]
+for name in sys.argv[1:]:
+    try:
+        library = ctypes.CDLL(name)
+    except OSError:
+        continue
+    names = [before + "openblas_get_corename" + after for before in ("", "scipy_") for after in ("", "64_", "_64")]
+    ask = next(getattr(library, each) for each in names if hasattr(library, each))
+    ask.restype = ctypes.c_char_p
+    place = Place()
+    ctypes.CDLL(None).dladdr(ask, ctypes.byref(place))
+    print(ask().decode(), place.file.decode(), sep="\\n")
+    break
+"""
+_PRAGMA = '#pragma GCC target("{}")\n'
+# A loop that g++ computes with wide registers; `count` keeps it from knowing the result. It ends with 0 if all is well.
+_TRIAL = """
+int main(int count, char**) {
+  float numbers[64], sum = 0;
+  for (int i = 0; i < 64; ++i) numbers[i] = i * count;
+  for (int i = 0; i < 64; ++i) numbers[i] = numbers[i] * numbers[i] + count;
+  for (int i = 0; i < 64; ++i) sum += numbers[i];
+  return sum != 85408;
+}
+"""
+# $0 is the header that is to be; the program is beside it. Without g++ the status is 127.
+_RUN_TRIAL = 'mkdir -p "${0%/*}"; g++ -O3 -x c++ - -o "$0.$$" && "$0.$$"; status=$?; rm -f "$0.$$"; exit $status'
+_NO_COMPILER = 127
+
+
+class Processor(NamedTuple):
+    """A processor as Linux describes it.
+
+    Attributes:
+        identity: A short text that is another one for a processor of other numbers or flags.
+        flags: Its features, such as `avx2`; empty where they are unknown, on arm64 and on macOS.
+    """
+
+    identity: str
+    flags: frozenset[str]
+
+
+@cache
+def this_processor(path: Path = Path("/proc/cpuinfo")) -> Processor:
+    """Return the machine's first processor; the others are not read, which takes long where there are hundreds."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            record = [line.partition(":") for line in takewhile(str.strip, file)]
+    except OSError:
+        # As on macOS.
+        record = []
+    facts = {name.strip(): value.strip() for name, _, value in record}
+    digest = sha256(repr([facts.get(name) for name in _FACTS]).encode()).hexdigest()
+    return Processor(digest[:16], frozenset(facts.get("flags", "").split()))
+
+
+def best_core(flags: frozenset[str]) -> str:
+    """Return the newest core of `_NEEDS` that a processor with these flags can run; empty if it can run none."""
+    return next((core for core, needs in _NEEDS.items() if needs <= flags), "")
+
+
+def is_older(core: str, best: str) -> bool:
+    """Return whether a core's kernels are made for older processors than those of `best`; unknown ones are not."""
+    return core in _CORES and best in _CORES and _CORES.index(core) < _CORES.index(best)
+
+
+def tell_core(folder: Path) -> None:
+    """Set the variable that tells OpenBLAS its core, where it would take one that is older than the processor.
+
+    That is asked once, in a child, for each processor and library; a file in `folder` has the answer. A variable that
+    is set stays as it is. Where anything fails OpenBLAS chooses as ever.
+    """
+    processor = this_processor()
+    best = best_core(processor.flags)
+    if not best or os.environ.get(CORE):
+        return
+    file = folder / f"openblas-{processor.identity}.json"
+    told = _known_answer(file)
+    if told is None:
+        core, library = _ask_core({})
+        # An OpenBLAS may have been built without those kernels; it would say so at each start.
+        told = best if is_older(core, best) and _ask_core({CORE: best})[0] == best else ""
+        if library:
+            write_cache_file(file, json.dumps({"library": library, "tell": told}) + "\n")
+    if told:
+        os.environ[CORE] = told
+
+
+def _known_answer(file: Path) -> str | None:
+    """Return what to tell OpenBLAS, or an empty text; None where the library of the answer is gone or another one."""
+    try:
+        answer = read_json(file, max_size=_MAX_BYTES)
+        is_known = answer["library"] == _stamp(answer["library"][0])
+        return str(answer["tell"]) if is_known and answer["tell"] in {"", *_NEEDS} else None
+    except (ModelError, OSError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _stamp(library: str) -> list[str | int]:
+    """Return the path of a library as the linker finds it, with the size and time of the file that it leads to."""
+    status = Path(library).stat()
+    return [library, status.st_size, status.st_mtime_ns]
+
+
+def _ask_core(variables: dict[str, str]) -> tuple[str, list[str | int]]:
+    """Return the core that OpenBLAS takes in a process with these variables, and its stamp; empty if that fails."""
+    command = [sys.executable, "-I", "-S", "-c", _NAME_CORE, *host.OPENBLAS]
+    try:
+        told = subprocess.run(  # noqa: S603  Python itself
+            command, env=os.environ | variables, capture_output=True, text=True, timeout=_ASK_S, check=True
+        )
+        core, library = told.stdout.splitlines()
+        return core, _stamp(library)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return "", []
+
+
+def kernel_key() -> str:
+    """Return the name of the folder for kernels that this processor can run; empty on macOS, which needs none."""
+    if host.MACOS:
+        return ""
+    return "-".join([platform.machine(), *_kernel_flags()])
+
+
+def _kernel_flags() -> tuple[str, ...]:
+    return KERNEL_FLAGS if this_processor().flags.issuperset(KERNEL_FLAGS) else ()
+
+
+def header_for(header: Path, name: str) -> None:
+    """Make the header that has g++ compile kernels for this processor, unless it is there.
+
+    MLX calls `g++ -O3` with fixed options. But each kernel includes a header by name, which g++ searches beside the
+    kernel first: so this one comes before MLX's own, sets the target, and includes the other. A child compiles and runs
+    a small program for that target first. If that fails, the target stays g++'s own; without g++ nothing is made.
+
+    Args:
+        header: The file to make, beside the kernels.
+        name: The name by which kernels include it, and by which MLX's own is found.
+    """
+    flags = _kernel_flags()
+    if not flags or header.exists():
+        return
+    pragma = _PRAGMA.format(",".join(flags))
+    try:
+        status = subprocess.run(  # noqa: S603  a fixed command
+            ["/bin/sh", "-c", _RUN_TRIAL, str(header)],
+            input=(pragma + _TRIAL).encode(),
+            env=os.environ,
+            capture_output=True,
+            timeout=_ASK_S,
+            check=False,
+        ).returncode
+    except subprocess.SubprocessError:
+        # A machine that is as busy as that may be faster next time.
+        return
+    if status != _NO_COMPILER:
+        write_cache_file(header, f"{'' if status else pragma}#include <{name}>\n")
+
+
+def flags_of(header: Path) -> str:
+    """Return what a header of `header_for` has kernels compiled for, such as `avx2,fma`; empty for any processor."""
+    wanted = ",".join(_kernel_flags())
+    try:
+        return wanted if header.read_text().startswith(_PRAGMA.format(wanted)) else ""
+    except (OSError, UnicodeError):
+        return ""
