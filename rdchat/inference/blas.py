@@ -14,7 +14,7 @@ import tempfile
 import time
 from contextlib import suppress
 from hashlib import sha256
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 
 from rdchat import host, paths
@@ -54,7 +54,7 @@ def keep_kernels_private() -> None:
     # Where it cannot be made, there is no room for kernels either.
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
-        processor.header_for(kernel_header(), HEADER)
+        processor.header_for(kernel_header(), HEADER, mlx_headers())
     os.putenv(_VARIABLE, str(folder))
 
 
@@ -66,6 +66,11 @@ def kernel_folder() -> Path:
 def kernel_header() -> Path:
     """Return the file, beside the kernels, that g++ takes in the place of MLX's header; see `processor.header_for`."""
     return kernel_folder() / version("mlx") / "cpu" / HEADER
+
+
+def mlx_headers() -> Path:
+    """Return MLX's include folder; MLX need not be loaded."""
+    return Path(str(distribution("mlx").locate_file("mlx/include")))
 
 
 def compiled_marker(kind: str) -> Path:

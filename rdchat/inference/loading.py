@@ -8,7 +8,7 @@ refuses a byte order mark. On Linux without a GPU, g++ precompiles the header of
 (`header_compiled`): each kernel takes a fifth of the time then.
 """
 
-from rdchat.inference.blas import HEADER, kernel_header  # before MLX
+from rdchat.inference.blas import HEADER, kernel_header, mlx_headers  # before MLX
 
 # isort: split
 import json
@@ -77,7 +77,6 @@ from rdchat.inference.vision.image_rows import TowerInput, seeing
 from rdchat.wording import size_text
 
 _CONFIGURATIONS = ("config.json", "generation_config.json", "hf_quant_config.json")
-# The header that each of MLX's kernels includes, by its path in MLX's include folder.
 # With MLX's own options: g++ ignores a header that was compiled with others. $0 is the result, which is renamed when it
 # is complete; $1 is MLX's include folder, and $2 the header in it.
 _COMPILE = 'mkdir -p "${0%/*}"; g++ -std=c++17 -O3 -fPIC -x c++-header "-I$1" "$2" -o "$0.$$" && mv "$0.$$" "$0"'
@@ -114,7 +113,7 @@ def header_compiled() -> AbstractContextManager[object]:
     compiled = header.with_name(f"{header.name}.gch")
     if on_gpu() or host.MACOS or compiled.exists():
         return nullcontext()
-    include = Path(mx.__file__).with_name("include")
+    include = mlx_headers()
     source = header if header.exists() else include / HEADER
     command = ["/bin/sh", "-c", _COMPILE, str(compiled), str(include), str(source)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  a fixed command

@@ -55,19 +55,30 @@ for name in sys.argv[1:]:
     print(ask().decode(), place.file.decode(), sep="\\n")
     break
 """
-_PRAGMA = '#pragma GCC target("{}")\n'
-# A loop that g++ computes with wide registers; `count` keeps it from knowing the result. It ends with 0 if all is well.
+# What comes before MLX's header. Its `exp` is computed for many numbers at once only within a loop that g++ may change:
+# so the function is part of the loop, and no number raises a signal.
+_BEGINNING = """#pragma GCC target("{}")
+#pragma GCC optimize("no-trapping-math", "no-strict-aliasing")
+namespace mlx::core::simd {{
+template <typename T, int N> struct Simd;
+template <typename T, int N> __attribute__((always_inline)) inline Simd<T, N> exp(Simd<T, N>);
+}}
+"""
+# A loop of exponentials, which ends with 0 if they add up to 25.6; `count` keeps g++ from knowing the result.
 _TRIAL = """
 int main(int count, char**) {
   float numbers[64], sum = 0;
-  for (int i = 0; i < 64; ++i) numbers[i] = i * count;
-  for (int i = 0; i < 64; ++i) numbers[i] = numbers[i] * numbers[i] + count;
+  for (int i = 0; i < 64; ++i) numbers[i] = -i * count * 0.04f;
+  for (int i = 0; i < 64; ++i) numbers[i] = mlx::core::detail::Exp()(numbers[i]);
   for (int i = 0; i < 64; ++i) sum += numbers[i];
-  return sum != 85408;
+  return !(sum > 23.4f && sum < 23.6f);
 }
 """
-# $0 is the header that is to be; the program is beside it. Without g++ the status is 127.
-_RUN_TRIAL = 'mkdir -p "${0%/*}"; g++ -O3 -x c++ - -o "$0.$$" && "$0.$$"; status=$?; rm -f "$0.$$"; exit $status'
+# $0 is the header that is to be, with the program beside it; $1 is MLX's include folder. Without g++ the status is 127.
+_RUN_TRIAL = (
+    'mkdir -p "${0%/*}"; g++ -std=c++17 -O3 "-I$1" -x c++ - -o "$0.$$" && "$0.$$"; '
+    'status=$?; rm -f "$0.$$"; exit $status'
+)
 _NO_COMPILER = 127
 
 
@@ -169,25 +180,27 @@ def _kernel_flags() -> tuple[str, ...]:
     return KERNEL_FLAGS if this_processor().flags.issuperset(KERNEL_FLAGS) else ()
 
 
-def header_for(header: Path, name: str) -> None:
+def header_for(header: Path, name: str, include: Path) -> None:
     """Make the header that has g++ compile kernels for this processor, unless it is there.
 
     MLX calls `g++ -O3` with fixed options. But each kernel includes a header by name, which g++ searches beside the
     kernel first: so this one comes before MLX's own, sets the target, and includes the other. A child compiles and runs
-    a small program for that target first. If that fails, the target stays g++'s own; without g++ nothing is made.
+    a small program with it first. If that fails, MLX's own is all that is included; without g++ nothing is made.
 
     Args:
         header: The file to make, beside the kernels.
         name: The name by which kernels include it, and by which MLX's own is found.
+        include: MLX's include folder.
     """
     flags = _kernel_flags()
     if not flags or header.exists():
         return
-    pragma = _PRAGMA.format(",".join(flags))
+    beginning = _BEGINNING.format(",".join(flags))
+    rest = f"#include <{name}>\n"
     try:
         status = subprocess.run(  # noqa: S603  a fixed command
-            ["/bin/sh", "-c", _RUN_TRIAL, str(header)],
-            input=(pragma + _TRIAL).encode(),
+            ["/bin/sh", "-c", _RUN_TRIAL, str(header), str(include)],
+            input=(beginning + rest + _TRIAL).encode(),
             env=os.environ,
             capture_output=True,
             timeout=_ASK_S,
@@ -197,13 +210,13 @@ def header_for(header: Path, name: str) -> None:
         # A machine that is as busy as that may be faster next time.
         return
     if status != _NO_COMPILER:
-        write_cache_file(header, f"{'' if status else pragma}#include <{name}>\n")
+        write_cache_file(header, rest if status else beginning + rest)
 
 
 def flags_of(header: Path) -> str:
     """Return what a header of `header_for` has kernels compiled for, such as `avx2,fma`; empty for any processor."""
     wanted = ",".join(_kernel_flags())
     try:
-        return wanted if header.read_text().startswith(_PRAGMA.format(wanted)) else ""
+        return wanted if header.read_text().startswith(_BEGINNING.format(wanted)) else ""
     except (OSError, UnicodeError):
         return ""
