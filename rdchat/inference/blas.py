@@ -96,7 +96,7 @@ def _cached_folder() -> Path | None:
             raise StorageError(
                 f"Another user of this machine may have put kernels into {folder}.", "Delete that folder."
             )
-        if not host.MACOS:
+        if not _keyed(folder).exists():
             # Of earlier versions, which kept them for any processor.
             shutil.rmtree(folder / _MLX, ignore_errors=True)
         _remove_unfinished(_keyed(folder) / _MLX)
