@@ -48,8 +48,6 @@ def keep_kernels_private() -> None:
     Idempotent. Only the variable that C++ reads is set: Python's own temporary files, and children started with
     `os.environ`, are not affected.
     """
-    if host.MACOS and _named_folder():
-        return
     folder = _keyed(Path(_made[-1].name) if _made else _named_folder() or _cached_folder() or _temporary_folder())
     # Where it cannot be made, there is no room for kernels either.
     with suppress(OSError):
@@ -103,7 +101,7 @@ def _cached_folder() -> Path | None:
             raise StorageError(
                 f"Another user of this machine may have put kernels into {folder}.", "Delete that folder."
             )
-        if _keyed(folder) != folder:
+        if not _keyed(folder).exists():
             # Of earlier versions, which kept them for any processor.
             shutil.rmtree(folder / _MLX, ignore_errors=True)
         _remove_unfinished(_keyed(folder) / _MLX)

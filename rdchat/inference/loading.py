@@ -49,7 +49,7 @@ from rdchat.inference.api import (
     markers_among,
     stays_quantized,
 )
-from rdchat.inference.device import device_name, memory_errors, memory_room, on_gpu
+from rdchat.inference.device import cpu_kernels, device_name, memory_errors, memory_room, on_gpu
 from rdchat.inference.mlx_lm_fixes.network_fixes import with_known_names
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
@@ -206,6 +206,7 @@ def load_model(
         sees=vision.family is not None and alone,
         blind=vision.reason,
         goes_back=KVCache(network).goes_back,
+        cpu_kernels=cpu_kernels(),
     )
     # The cache has the model tried out once at most, and shows whether it was.
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
@@ -227,9 +228,9 @@ def load_model(
 
 
 def _trial_setting(info: ModelInfo) -> str:
-    """Return what else the result of a trial depends on: precision, device and versions."""
+    """Return what else the result of a trial depends on: precision, device, versions and kernels."""
     code = stamp_of(Path(__file__).with_name("verification")).digest
-    return f"{info.dtype} {info.device} {version('mlx')} {code}"
+    return f"{info.dtype} {info.computed_with} {version('mlx')} {code}"
 
 
 def _known_or_tried(network: nn.Module, hooks: ModelHooks, info: ModelInfo, stamp: Stamp) -> Capability:

@@ -12,9 +12,7 @@ import subprocess
 import sys
 from functools import cache
 from hashlib import sha256
-from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
 
 from rdchat import host
 from rdchat.errors import ModelError
@@ -22,8 +20,8 @@ from rdchat.files import read_json, write_cache_file
 
 CORE = "OPENBLAS_CORETYPE"
 """The variable that tells OpenBLAS its core. It reads it once, while it is loaded."""
-KERNEL_FLAGS = ("avx2", "fma")
-"""What kernels are compiled for: g++'s words are Linux's. With AVX-512 besides they take as long."""
+# What kernels are compiled for: g++'s words are Linux's. With AVX-512 besides they take as long.
+_KERNEL_FLAGS = "avx2,fma"
 # OpenBLAS's names of cores, in the order of their age. A core that is not here is never replaced.
 _CORES = (
     "Prescott", "Core2", "Barcelona", "Penryn", "Nehalem", "Atom", "Bobcat", "Sandybridge", "Bulldozer", "Haswell",
@@ -31,10 +29,9 @@ _CORES = (
 )  # fmt: skip
 # The newest cores that are worth naming, with the flags that their kernels need; the best one comes first.
 _NEEDS = {
-    "SkylakeX": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd", *KERNEL_FLAGS},
-    "Haswell": {*KERNEL_FLAGS},
+    "SkylakeX": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd", "avx2", "fma"},
+    "Haswell": {"avx2", "fma"},
 }
-_FACTS = ("vendor_id", "cpu family", "model", "flags")
 _ASK_S = 20.0
 _MAX_BYTES = 10_000
 # Prints an OpenBLAS's core, and the file that it is in. The arguments are names to try.
@@ -74,48 +71,34 @@ int main(int count, char**) {
   return !(sum > 23.4f && sum < 23.6f);
 }
 """
-# $0 is the header that is to be, with the program beside it; $1 is MLX's include folder. Without g++ the status is 127.
-_RUN_TRIAL = (
-    'mkdir -p "${0%/*}"; g++ -std=c++17 -O3 "-I$1" -x c++ - -o "$0.$$" && "$0.$$"; '
-    'status=$?; rm -f "$0.$$"; exit $status'
-)
-_NO_COMPILER = 127
-
-
-class Processor(NamedTuple):
-    """A processor as Linux describes it.
-
-    Attributes:
-        identity: A short text that is another one for a processor of other numbers or flags.
-        flags: Its features, such as `avx2`; empty where they are unknown, on arm64 and on macOS.
-    """
-
-    identity: str
-    flags: frozenset[str]
+# $0 is the header that is to be, with the program $2 beside it; $1 is MLX's include folder. Without g++ the status is
+# 127.
+_RUN_TRIAL = """
+mkdir -p "${0%/*}"
+printf %s "$2" | g++ -std=c++17 -O3 "-I$1" -x c++ - -o "$0.$$" && "$0.$$"
+status=$?
+rm -f "$0.$$"
+exit $status
+"""
 
 
 @cache
-def this_processor(path: Path = Path("/proc/cpuinfo")) -> Processor:
-    """Return the machine's first processor; the others are not read, which takes long where there are hundreds."""
+def processor_flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Return the features of the machine's first processor, such as `avx2`; nothing on arm64 and on macOS."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            record = [line.partition(":") for line in takewhile(str.strip, file)]
+            # Reading all of them takes long where there are hundreds.
+            line = next((line for line in file if line.startswith("flags")), "")
     except OSError:
         # As on macOS.
-        record = []
-    facts = {name.strip(): value.strip() for name, _, value in record}
-    digest = sha256(repr([facts.get(name) for name in _FACTS]).encode()).hexdigest()
-    return Processor(digest[:16], frozenset(facts.get("flags", "").split()))
+        line = ""
+    return frozenset(line.partition(":")[2].split())
 
 
-def best_core(flags: frozenset[str]) -> str:
-    """Return the newest core of `_NEEDS` that a processor with these flags can run; empty if it can run none."""
-    return next((core for core, needs in _NEEDS.items() if needs <= flags), "")
-
-
-def is_older(core: str, best: str) -> bool:
-    """Return whether a core's kernels are made for older processors than those of `best`; unknown ones are not."""
-    return core in _CORES and best in _CORES and _CORES.index(core) < _CORES.index(best)
+def better_core(core: str, flags: frozenset[str]) -> str:
+    """Return the newest core that a processor with these flags can run, if `core` is an older one; else empty."""
+    each = (best for best, needs in _NEEDS.items() if needs <= flags and core in _CORES[: _CORES.index(best)])
+    return next(each, "")
 
 
 def tell_core(folder: Path) -> None:
@@ -124,16 +107,16 @@ def tell_core(folder: Path) -> None:
     That is asked once, in a child, for each processor and library; a file in `folder` has the answer. A variable that
     is set stays as it is. Where anything fails OpenBLAS chooses as ever.
     """
-    processor = this_processor()
-    best = best_core(processor.flags)
-    if not best or os.environ.get(CORE):
+    flags = processor_flags()
+    if not wanted_flags() or os.environ.get(CORE):
         return
-    file = folder / f"openblas-{processor.identity}.json"
+    file = folder / f"openblas-{sha256(' '.join(sorted(flags)).encode()).hexdigest()[:16]}.json"
     told = _known_answer(file)
     if told is None:
         core, library = _ask_core({})
+        best = better_core(core, flags)
         # An OpenBLAS may have been built without those kernels; it would say so at each start.
-        told = best if is_older(core, best) and _ask_core({CORE: best})[0] == best else ""
+        told = best if best and _ask_core({CORE: best})[0] == best else ""
         if library:
             write_cache_file(file, json.dumps({"library": library, "tell": told}) + "\n")
     if told:
@@ -144,9 +127,8 @@ def _known_answer(file: Path) -> str | None:
     """Return what to tell OpenBLAS, or an empty text; None where the library of the answer is gone or another one."""
     try:
         answer = read_json(file, max_size=_MAX_BYTES)
-        is_known = answer["library"] == _stamp(answer["library"][0])
-        return str(answer["tell"]) if is_known and answer["tell"] in {"", *_NEEDS} else None
-    except (ModelError, OSError, LookupError, TypeError, ValueError):
+        return str(answer["tell"]) if answer["library"] == _stamp(answer["library"][0]) else None
+    except (ModelError, OSError, LookupError, TypeError):
         return None
 
 
@@ -160,10 +142,10 @@ def _ask_core(variables: dict[str, str]) -> tuple[str, list[str | int]]:
     """Return the core that OpenBLAS takes in a process with these variables, and its stamp; empty if that fails."""
     command = [sys.executable, "-I", "-S", "-c", _NAME_CORE, *host.OPENBLAS]
     try:
-        told = subprocess.run(  # noqa: S603  Python itself
-            command, env=os.environ | variables, capture_output=True, text=True, timeout=_ASK_S, check=True
+        told = subprocess.check_output(  # noqa: S603  Python itself
+            command, env=os.environ | variables, stderr=subprocess.DEVNULL, text=True, timeout=_ASK_S
         )
-        core, library = told.stdout.splitlines()
+        core, library = told.splitlines()
         return core, _stamp(library)
     except (OSError, subprocess.SubprocessError, ValueError):
         return "", []
@@ -171,13 +153,12 @@ def _ask_core(variables: dict[str, str]) -> tuple[str, list[str | int]]:
 
 def kernel_key() -> str:
     """Return the name of the folder for kernels that this processor can run; empty on macOS, which needs none."""
-    if host.MACOS:
-        return ""
-    return "-".join([platform.machine(), *_kernel_flags()])
+    return "" if host.MACOS else f"{platform.machine()}-{wanted_flags() or 'any'}"
 
 
-def _kernel_flags() -> tuple[str, ...]:
-    return KERNEL_FLAGS if this_processor().flags.issuperset(KERNEL_FLAGS) else ()
+def wanted_flags() -> str:
+    """Return what kernels are to be compiled for, such as `avx2,fma`; empty where the processor cannot run that."""
+    return _KERNEL_FLAGS if processor_flags().issuperset(_KERNEL_FLAGS.split(",")) else ""
 
 
 def header_for(header: Path, name: str, include: Path) -> None:
@@ -192,31 +173,21 @@ def header_for(header: Path, name: str, include: Path) -> None:
         name: The name by which kernels include it, and by which MLX's own is found.
         include: MLX's include folder.
     """
-    flags = _kernel_flags()
+    flags = wanted_flags()
     if not flags or header.exists():
         return
-    beginning = _BEGINNING.format(",".join(flags))
+    beginning = _BEGINNING.format(flags)
     rest = f"#include <{name}>\n"
-    try:
-        status = subprocess.run(  # noqa: S603  a fixed command
-            ["/bin/sh", "-c", _RUN_TRIAL, str(header), str(include)],
-            input=(beginning + rest + _TRIAL).encode(),
-            env=os.environ,
-            capture_output=True,
-            timeout=_ASK_S,
-            check=False,
-        ).returncode
-    except subprocess.SubprocessError:
-        # A machine that is as busy as that may be faster next time.
-        return
-    if status != _NO_COMPILER:
+    command = ["/bin/sh", "-c", _RUN_TRIAL, str(header), str(include), beginning + rest + _TRIAL]
+    status = subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  a fixed command
+    if status != 127:
         write_cache_file(header, rest if status else beginning + rest)
 
 
 def flags_of(header: Path) -> str:
     """Return what a header of `header_for` has kernels compiled for, such as `avx2,fma`; empty for any processor."""
-    wanted = ",".join(_kernel_flags())
     try:
-        return wanted if header.read_text().startswith(_BEGINNING.format(wanted)) else ""
-    except (OSError, UnicodeError):
+        return header.read_text().split('"')[1]
+    except (OSError, ValueError, IndexError):
+        # There is none, or one without a target.
         return ""

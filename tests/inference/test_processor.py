@@ -12,19 +12,17 @@ from hypothesis import given, strategies as st
 
 from rdchat import host
 from rdchat.inference import blas, processor
-from rdchat.inference.processor import CORE, Processor, best_core, is_older, this_processor
+from rdchat.inference.processor import CORE, better_core, processor_flags
 
 AVX2 = {"avx2", "fma"}
 AVX512 = AVX2 | {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
 # A machine as Debian 12's OpenBLAS does not know it.
-NEW = Processor("new", frozenset(AVX512))
+NEW = frozenset(AVX512)
+OLD = ("Prescott", "Core2", "Nehalem", "Sandybridge")
 LATER = ("Cooperlake", "SapphireRapids", "Zen", "Excavator", "ARMV8", "")
 CPUINFO = """processor\t: 0
 vendor_id\t: GenuineIntel
-cpu family\t: 6
-model\t\t: {model}
-cpu MHz\t\t: {mhz}
-flags\t\t: fpu {flags}
+flags\t\t: fpu avx2 fma
 
 processor\t: 1
 flags\t\t: only the first one counts
@@ -42,11 +40,11 @@ class Openblas:
         self.asked = 0
         library.write_text("a library")
 
-    def run(self, command: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+    def answer(self, _command: list[str], env: dict[str, str], **_: object) -> str:
         self.asked += 1
         told = env.get(CORE, "")
         core = told if told in self.knows else self.core
-        return subprocess.CompletedProcess(command, 0, f"{core}\n{self.library}\n")
+        return f"{core}\n{self.library}\n"
 
 
 @pytest.fixture
@@ -55,8 +53,8 @@ def openblas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Openblas:
     fake = Openblas(tmp_path / "libopenblas.so.0", "Prescott")
     # so that it is taken away again afterwards
     monkeypatch.setenv(CORE, "")
-    monkeypatch.setattr(processor.subprocess, "run", fake.run)
-    monkeypatch.setattr(processor, "this_processor", lambda: NEW)
+    monkeypatch.setattr(processor.subprocess, "check_output", fake.answer)
+    monkeypatch.setattr(processor, "processor_flags", lambda: NEW)
     return fake
 
 
@@ -67,36 +65,29 @@ def told(folder: Path) -> str:
     return os.environ[CORE]
 
 
-@given(st.sets(st.sampled_from(sorted(AVX512))), OTHER_FLAGS)
-def test_the_core_follows_from_the_flags(flags: set[str], others: set[str]) -> None:
+@given(st.sets(st.sampled_from(sorted(AVX512))), OTHER_FLAGS, st.sampled_from(OLD))
+def test_the_core_follows_from_the_flags(flags: set[str], others: set[str], core: str) -> None:
     wanted = "SkylakeX" if flags == AVX512 else "Haswell" if flags >= AVX2 else ""
-    assert best_core(frozenset(flags | others)) == wanted
+    assert better_core(core, frozenset(flags | others)) == wanted
 
 
-@pytest.mark.parametrize("core", ["Prescott", "Core2", "Nehalem", "Sandybridge", "Haswell"])
-def test_an_older_core_is_known_as_such(core: str) -> None:
-    assert is_older(core, "SkylakeX")
-    assert is_older(core, "Haswell") is (core != "Haswell")
-    assert not is_older(core, "")
+def test_haswell_is_old_for_a_processor_with_avx_512_alone() -> None:
+    assert better_core("Haswell", NEW) == "SkylakeX"
+    assert better_core("Haswell", frozenset(AVX2)) == ""
 
 
 @pytest.mark.parametrize("core", [*LATER, "SkylakeX"])
-@pytest.mark.parametrize("best", ["SkylakeX", "Haswell", ""])
-def test_a_newer_or_unknown_core_is_never_replaced(core: str, best: str) -> None:
-    assert not is_older(core, best)
+@pytest.mark.parametrize("flags", [AVX512, AVX2, set()])
+def test_a_newer_or_unknown_core_is_never_replaced(core: str, flags: set[str]) -> None:
+    assert better_core(core, frozenset(flags)) == ""
 
 
-def test_a_processor_is_its_numbers_and_flags_and_not_its_clock(tmp_path: Path) -> None:
-    def described(name: str, model: int, mhz: int, flags: str) -> Processor:
-        (tmp_path / name).write_text(CPUINFO.format(model=model, mhz=mhz, flags=flags))
-        return this_processor(tmp_path / name)
-
-    first = described("a", 85, 2000, "avx2 fma")
-    assert first.flags == {"fpu", "avx2", "fma"}
-    assert described("b", 85, 3000, "avx2 fma") == first
-    assert described("c", 143, 2000, "avx2 fma").identity != first.identity
-    assert described("d", 85, 2000, "avx2").identity != first.identity
-    assert this_processor(tmp_path / "none").flags == frozenset()
+def test_the_flags_are_those_of_the_first_processor(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(CPUINFO)
+    (tmp_path / "arm").write_text("processor\t: 0\nFeatures\t: fp asimd\n")
+    assert processor_flags(tmp_path / "cpuinfo") == {"fpu", "avx2", "fma"}
+    assert processor_flags(tmp_path / "arm") == frozenset()
+    assert processor_flags(tmp_path / "none") == frozenset()
 
 
 def test_an_old_library_is_told_the_processors_core_and_asked_once(openblas: Openblas, tmp_path: Path) -> None:
@@ -127,7 +118,7 @@ def test_another_library_or_processor_is_asked_anew(
     openblas.core = "SapphireRapids"
     openblas.library.write_text("a newer library")
     assert told(tmp_path) == ""
-    monkeypatch.setattr(processor, "this_processor", lambda: Processor("older", frozenset(AVX2)))
+    monkeypatch.setattr(processor, "processor_flags", lambda: frozenset(AVX2))
     openblas.core = "Nehalem"
     assert told(tmp_path) == "Haswell"
 
@@ -142,21 +133,23 @@ def test_a_persons_own_choice_stays(openblas: Openblas, tmp_path: Path) -> None:
 def test_a_processor_without_wide_registers_is_not_asked_about(
     openblas: Openblas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: set[str]
 ) -> None:
-    monkeypatch.setattr(processor, "this_processor", lambda: Processor("small", frozenset(flags)))
+    monkeypatch.setattr(processor, "processor_flags", lambda: frozenset(flags))
     assert (told(tmp_path), openblas.asked) == ("", 0)
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"library": [], "tell": "SkylakeX"}', '{"library": "x", "tell": 1}']
+    "content", ["", "[]", "{}", '{"library": [], "tell": "Haswell"}', '{"library": 1, "tell": "Haswell"}']
 )
 def test_a_damaged_answer_is_asked_for_again(openblas: Openblas, tmp_path: Path, content: str) -> None:
-    (tmp_path / "openblas-new.json").write_text(content)
     assert told(tmp_path) == "SkylakeX"
-    assert json.loads((tmp_path / "openblas-new.json").read_text())["tell"] == "SkylakeX"
+    (answer,) = tmp_path.glob("openblas-*.json")
+    answer.write_text(content)
+    assert told(tmp_path) == "SkylakeX"
+    assert json.loads(answer.read_text())["tell"] == "SkylakeX"
 
 
-def failing(error: Exception) -> Callable[..., subprocess.CompletedProcess[str]]:
-    def run(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
+def failing(error: Exception) -> Callable[..., str]:
+    def run(*_: object, **__: object) -> str:
         raise error
 
     return run
@@ -173,7 +166,7 @@ def failing(error: Exception) -> Callable[..., subprocess.CompletedProcess[str]]
 def test_a_failing_child_leaves_all_as_it_is(
     openblas: Openblas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(processor.subprocess, "run", failing(error))
+    monkeypatch.setattr(processor.subprocess, "check_output", failing(error))
     assert told(tmp_path / "kernels") == ""
     assert not (tmp_path / "kernels").exists(), "it is asked again at the next start"
 
@@ -213,7 +206,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setenv("COMPILES", "0")
     monkeypatch.setenv("RUNS", "0")
-    monkeypatch.setattr(processor, "this_processor", lambda: NEW)
+    monkeypatch.setattr(processor, "processor_flags", lambda: NEW)
     return program
 
 
@@ -230,7 +223,7 @@ def test_kernels_are_compiled_for_the_processor_after_one_trial(compiler: Path, 
     assert not (tmp_path / "log").exists()
 
 
-@pytest.mark.skipif(not processor._kernel_flags() or not shutil.which("g++"), reason="kernels have no flags here")
+@pytest.mark.skipif(not processor.wanted_flags() or not shutil.which("g++"), reason="kernels have no flags here")
 def test_the_header_fits_the_installed_mlx(tmp_path: Path) -> None:
     """With another one of MLX's the trial may fail: then its exponentials are computed one by one again."""
     header = tmp_path / NAME
@@ -269,7 +262,7 @@ def test_a_processor_without_those_flags_has_a_folder_of_its_own(
     """As where a home has moved: a kernel of the other folder would end the process."""
     monkeypatch.setattr(host, "MACOS", False)
     wide = processor.kernel_key()
-    monkeypatch.setattr(processor, "this_processor", lambda: Processor("small", frozenset(flags)))
+    monkeypatch.setattr(processor, "processor_flags", lambda: frozenset(flags))
     assert processor.kernel_key() not in {wide, ""}
     processor.header_for(tmp_path / NAME, NAME, INCLUDE)
     assert not (tmp_path / NAME).exists()

@@ -390,9 +390,9 @@ def reads_weights_by_row(info: ModelInfo) -> bool:
 
 
 def _identity(model: LoadedModel) -> str:
-    """Return a text that identifies a model, its precision and the device."""
+    """Return a text that identifies a model, its precision, the device, and a CPU's kernels."""
     info = model.info
-    return f"{target_hash(info.path)} {info.name} {info.dtype} {info.device}"
+    return f"{target_hash(info.path)} {info.name} {info.dtype} {info.computed_with}"
 
 
 def _fingerprint(folder: Path) -> str:
