@@ -42,7 +42,8 @@ _TF32 = "MLX_ENABLE_TF32"
 _NO_ROUTE = re.compile(r"No route to host|error: 65\b")
 LOCAL_NETWORK = "On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat."
 """Where a person allows it, as the end of a hint."""
-_OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
+OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
+"""Names of OpenBLAS on Linux, for the linker."""
 WIRED = "RDCHAT_WIRED"
 """A variable that is 1 where a model's weights are to be wired; see `inference.wired_memory`."""
 
@@ -190,7 +191,7 @@ def prefer_fast_blas() -> bool:
     """
     if MACOS:
         return False
-    for name in _OPENBLAS:
+    for name in OPENBLAS:
         try:
             ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
         except OSError:

@@ -16,7 +16,10 @@ from rdchat.errors import one_line
 from rdchat.services.models.draft_advice import draft_advice, draft_models
 from rdchat.wording import size_text
 
-_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops", "wired_memory"
+_ENGINE_FACTS = (
+    "device", "backend", "blas", "blas_library", "cpu_kernels", "better_core", "better_flags", "mlx", "mlx_lm",
+    "matmul_gflops", "wired_memory",
+)  # fmt: skip
 # The default model in float32, its cache and the window.
 _ENOUGH_MEMORY_BYTES = 2**30
 
@@ -147,6 +150,16 @@ def advise(facts: Facts) -> list[Advice]:
             "sudo apt-get install -y libopenblas0-pthread",
         ),
         (
+            on_linux_cpu and report["better_core"],
+            f"OpenBLAS computes as on an older processor than this one: {report['cpu_kernels']}.",
+            f"export OPENBLAS_CORETYPE={report['better_core']}",
+        ),
+        (
+            on_linux_cpu and facts.compiler and report["better_flags"],
+            f"MLX's kernels are compiled for any processor; this one has {report['better_flags']}.",
+            f"Update g++, then delete {paths.kernels_dir()}.",
+        ),
+        (
             on_linux_cpu and not facts.compiler,
             "g++ is missing. MLX needs it to compile kernels while it runs.",
             "sudo apt-get install -y g++",
@@ -167,6 +180,7 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
         ("Device", report["device"] or "unknown"),
         ("Backend", report["backend"] or "none: MLX does not load"),
         ("BLAS", (report["blas"] or "unknown") + (f" ({library})" if library else "")),
+        ("CPU kernels", report["cpu_kernels"] or "none"),
         ("Matrix product", f"{report['matmul_gflops']:,.0f} GFLOP/s (float32, measured)" if mlx else "unknown"),
         ("Memory", f"{size_text(available)} free of {size_text(report['memory_total_bytes'])}"),
         *([("Wired memory", report["wired_memory"])] if report["wired_memory"] else []),

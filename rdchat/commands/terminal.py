@@ -211,7 +211,9 @@ def from_options[D: DataclassInstance](kind: type[D], args: argparse.Namespace, 
 def load_chosen(args: argparse.Namespace, progress: "ProgressLine") -> "LoadedModel":
     """Load the model in the options."""
     from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
+    from rdchat.inference.preparation import command_begins  # noqa: PLC0415
 
+    command_begins()
     return load_model(args.model, Dtype(args.dtype), progress.show_stage, anyway=args.load_anyway)
 
 

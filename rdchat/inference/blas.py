@@ -2,27 +2,33 @@
 
 It loads a fast BLAS, makes float32 products exact, and keeps compiled kernels where no other user can write: MLX runs
 `mlx/VERSION/cpu/libKERNEL.so` in the folder for temporary files if it exists, whoever wrote it. All users often share
-that folder, and the file names are predictable.
+that folder, and the file names are predictable. On Linux they are in a folder for processors like this one: a home may
+move between machines.
 """
 
 import logging
 import os
+import shutil
 import struct
 import tempfile
 import time
 from contextlib import suppress
 from hashlib import sha256
+from importlib.metadata import distribution, version
 from pathlib import Path
 
 from rdchat import host, paths
 from rdchat.errors import StorageError
 from rdchat.files import is_ours, is_private, private_folder
+from rdchat.inference import processor
 
 _LOG = logging.getLogger(__name__)
 # `std::filesystem::temp_directory_path` reads it first, each time that MLX calls it.
 _VARIABLE = "TMPDIR"
 _MLX = "mlx"
 _KERNELS = "*/cpu/lib*.so"
+HEADER = "mlx/backend/cpu/compiled_preamble.h"
+"""The header that each kernel includes, in MLX's include folder."""
 # In the header of a 64-bit ELF file: offset, entry size and number of entries of the section table, which comes last.
 _ELF_END = struct.Struct("<40xQ10xHH2x")
 # Another process may still be writing a file younger than this.
@@ -42,13 +48,27 @@ def keep_kernels_private() -> None:
     Idempotent. Only the variable that C++ reads is set: Python's own temporary files, and children started with
     `os.environ`, are not affected.
     """
-    if not _made and _named_folder() is None:
-        os.putenv(_VARIABLE, str(_cached_folder() or _temporary_folder()))
+    folder = _keyed(Path(_made[-1].name) if _made else _named_folder() or _cached_folder() or _temporary_folder())
+    # Where it cannot be made, there is no room for kernels either.
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        processor.header_for(kernel_header(), HEADER, mlx_headers())
+    os.putenv(_VARIABLE, str(folder))
 
 
 def kernel_folder() -> Path:
     """Return the folder in which MLX keeps its kernels, in one folder for each of its versions."""
-    return (Path(_made[-1].name) if _made else _named_folder() or paths.kernels_dir()) / _MLX
+    return _keyed(Path(_made[-1].name) if _made else _named_folder() or paths.kernels_dir()) / _MLX
+
+
+def kernel_header() -> Path:
+    """Return the file, beside the kernels, that g++ takes in the place of MLX's header; see `processor.header_for`."""
+    return kernel_folder() / version("mlx") / "cpu" / HEADER
+
+
+def mlx_headers() -> Path:
+    """Return MLX's include folder; MLX need not be loaded."""
+    return Path(str(distribution("mlx").locate_file("mlx/include")))
 
 
 def compiled_marker(kind: str) -> Path:
@@ -81,7 +101,10 @@ def _cached_folder() -> Path | None:
             raise StorageError(
                 f"Another user of this machine may have put kernels into {folder}.", "Delete that folder."
             )
-        _remove_unfinished(folder / _MLX)
+        if not _keyed(folder).exists():
+            # Of earlier versions, which kept them for any processor.
+            shutil.rmtree(folder / _MLX, ignore_errors=True)
+        _remove_unfinished(_keyed(folder) / _MLX)
     except StorageError as error:
         # The warning goes to the terminal too: there is no log yet.
         _LOG.warning("MLX compiles its kernels at each start. %s", error)
@@ -102,9 +125,14 @@ def _temporary_folder() -> Path:
 def _none_planted(folder: Path) -> bool:
     """Return whether no other user made the kernels in a folder, which may have been open to others before."""
     try:
-        return is_ours((folder / _MLX).lstat())
+        return all(is_ours(each.lstat()) for each in (_keyed(folder), _keyed(folder) / _MLX))
     except FileNotFoundError:
         return True
+
+
+def _keyed(folder: Path) -> Path:
+    """Return the folder in a folder that is for the kernels of this processor; on macOS the same folder."""
+    return folder / processor.kernel_key()
 
 
 def _remove_unfinished(folder: Path) -> None:
@@ -128,6 +156,7 @@ def _is_intact(kernel: Path) -> bool:
     return bool(offset and offset + size * number <= kernel.stat().st_size)
 
 
+keep_kernels_private()
+processor.tell_core(kernel_folder().parent)
 host.prefer_fast_blas()
 host.switch_tf32_off()
-keep_kernels_private()

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, overload
 
-import rdchat.inference.blas  # noqa: F401  before MLX
+from rdchat.inference import blas  # before MLX
 
 # isort: split
 import mlx.core as mx
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from rdchat import host, machine
 from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError, RanksError, one_line
+from rdchat.inference import processor
 from rdchat.inference.api import MachineMemory, MemoryRoom
 from rdchat.inference.wired_memory import unwire_weights, wiring
 
@@ -174,6 +175,12 @@ def engine_facts() -> dict[str, str | float]:
         "blas": _blas_name(library),
         # The file that the CPU backend's matrix product comes from; empty for MLX's own.
         "blas_library": library,
+        # What they are for, with MLX's own; empty on a GPU.
+        "cpu_kernels": cpu_kernels(),
+        # The core that OpenBLAS should have, where it takes an older one; else empty.
+        "better_core": processor.better_core(_core(library), processor.processor_flags()),
+        # What MLX's kernels should be compiled for, where they are for any processor; else empty.
+        "better_flags": "" if processor.flags_of(blas.kernel_header()) else processor.wanted_flags(),
         "mlx": version("mlx"),
         "mlx_lm": version("mlx-lm"),
         # 10**9 operations a second of a float32 product on the device.
@@ -220,6 +227,26 @@ def _blas_library() -> str:
         return ""
     fields = Path("/proc/self/maps").read_text().split()
     return next((word for word in fields if "/libopenblas" in word), "")
+
+
+def cpu_kernels() -> str:
+    """Return the BLAS library's file, its core and what MLX's kernels are compiled for; empty on a GPU and on macOS.
+
+    Times and the last digits of results depend on it. It stays the same while the process lasts.
+    """
+    if on_gpu() or host.MACOS:
+        return ""
+    library = _blas_library()
+    return " ".join(filter(None, (Path(library).name, _core(library), processor.flags_of(blas.kernel_header()))))
+
+
+def _core(library: str) -> str:
+    """Return the processor that an OpenBLAS's kernels are for, such as `SkylakeX`; empty without one."""
+    if not library:
+        return ""
+    name_core = ctypes.CDLL(library).openblas_get_corename
+    name_core.restype = ctypes.c_char_p
+    return str(name_core().decode())
 
 
 @overload

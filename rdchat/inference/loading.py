@@ -8,7 +8,7 @@ refuses a byte order mark. On Linux without a GPU, g++ precompiles the header of
 (`header_compiled`): each kernel takes a fifth of the time then.
 """
 
-from rdchat.inference.blas import kernel_folder  # before MLX
+from rdchat.inference.blas import HEADER, kernel_header, mlx_headers  # before MLX
 
 # isort: split
 import json
@@ -49,7 +49,7 @@ from rdchat.inference.api import (
     markers_among,
     stays_quantized,
 )
-from rdchat.inference.device import device_name, memory_errors, memory_room, on_gpu
+from rdchat.inference.device import cpu_kernels, device_name, memory_errors, memory_room, on_gpu
 from rdchat.inference.mlx_lm_fixes.network_fixes import with_known_names
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
@@ -77,11 +77,9 @@ from rdchat.inference.vision.image_rows import TowerInput, seeing
 from rdchat.wording import size_text
 
 _CONFIGURATIONS = ("config.json", "generation_config.json", "hf_quant_config.json")
-# The header that each of MLX's kernels includes, by its path in MLX's include folder.
-_HEADER = "mlx/backend/cpu/compiled_preamble.h"
 # With MLX's own options: g++ ignores a header that was compiled with others. $0 is the result, which is renamed when it
 # is complete; $1 is MLX's include folder, and $2 the header in it.
-_COMPILE = 'mkdir -p "${0%/*}"; g++ -std=c++17 -O3 -fPIC -x c++-header "-I$1" "$1/$2" -o "$0.$$" && mv "$0.$$" "$0"'
+_COMPILE = 'mkdir -p "${0%/*}"; g++ -std=c++17 -O3 -fPIC -x c++-header "-I$1" "$2" -o "$0.$$" && mv "$0.$$" "$0"'
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 # Prompt tokens of the first call; the time that it takes decides about the next one's.
 _FIRST_CHUNK_GPU = 128
@@ -111,10 +109,13 @@ def header_compiled() -> AbstractContextManager[object]:
 
     g++ finds the compiled header beside the kernels, before the header itself. It ignores one that another g++ made.
     """
-    compiled = kernel_folder() / version("mlx") / "cpu" / f"{_HEADER}.gch"
+    header = kernel_header()
+    compiled = header.with_name(f"{header.name}.gch")
     if on_gpu() or host.MACOS or compiled.exists():
         return nullcontext()
-    command = ["/bin/sh", "-c", _COMPILE, str(compiled), str(Path(mx.__file__).with_name("include")), _HEADER]
+    include = mlx_headers()
+    source = header if header.exists() else include / HEADER
+    command = ["/bin/sh", "-c", _COMPILE, str(compiled), str(include), str(source)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  a fixed command
 
 
@@ -205,6 +206,7 @@ def load_model(
         sees=vision.family is not None and alone,
         blind=vision.reason,
         goes_back=KVCache(network).goes_back,
+        cpu_kernels=cpu_kernels(),
     )
     # The cache has the model tried out once at most, and shows whether it was.
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
@@ -226,9 +228,9 @@ def load_model(
 
 
 def _trial_setting(info: ModelInfo) -> str:
-    """Return what else the result of a trial depends on: precision, device and versions."""
+    """Return what else the result of a trial depends on: precision, device, versions and kernels."""
     code = stamp_of(Path(__file__).with_name("verification")).digest
-    return f"{info.dtype} {info.device} {version('mlx')} {code}"
+    return f"{info.dtype} {info.computed_with} {version('mlx')} {code}"
 
 
 def _known_or_tried(network: nn.Module, hooks: ModelHooks, info: ModelInfo, stamp: Stamp) -> Capability:

@@ -1,11 +1,12 @@
 """`rdchat ask` on the real default model: what it prints, where, and with which exit status."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -135,7 +136,7 @@ def test_the_first_answer_of_the_automatic_mode_is_plain_and_drafting_is_prepare
     assert (first["mode"], first["requested_mode"], first["verification"]) == ("off", "auto", None)
     assert "is prepared once on this computer" in first["mode_reason"]
     assert later == [DraftSettings()]
-    prepare(str(small_model), Dtype.AUTO, later.pop())
+    prepare(str(small_model), Dtype.AUTO, later.pop(), lambda _: None)
     assert (new_machine[2:], untried) == (["lookup", "drafter"], ["trial"])
     second = console.json("ask", "hi", *arguments)
     assert (new_machine[4:], later, untried, second["verification"]) == (["reply"], [], ["trial"], "trees")
@@ -160,7 +161,7 @@ def test_a_drafter_that_is_wrong_is_reported_by_the_first_answer(
 @pytest.mark.slow
 def test_preparation_begins_when_the_command_has_ended(small_model: Path, untried: list[str]) -> None:
     """Until then, the command holds the model in memory."""
-    child = preparation.prepare_later(str(small_model), "auto", DraftSettings())
+    child = preparation.prepare_later(str(small_model), "auto", DraftSettings(), rest_s=0)
     with child, pytest.raises(subprocess.TimeoutExpired):
         child.wait(1.0)
     assert child.returncode == 0
@@ -171,10 +172,76 @@ def test_only_one_process_prepares(small_model: Path) -> None:
     make_folder(paths.cache_dir())
     with (
         FileLock(paths.cache_dir() / preparation.LOCK),
-        preparation.prepare_later(None, "auto", DraftSettings()) as child,
+        preparation.prepare_later(None, "auto", DraftSettings(), rest_s=0) as child,
     ):
         pass
     assert child.returncode == 1
+
+
+def touch_later() -> None:
+    """Begin a command after the preparation noted the last one."""
+    file = paths.cache_dir() / preparation.LOCK
+    noted = file.stat().st_mtime_ns
+    preparation.command_begins()
+    os.utime(file, ns=(noted + 10**9, noted + 10**9))
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The models that `preparation.main` prepares, of which one is asked for; resting is over at once."""
+    models: list[str | None] = []
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(["tiny", "auto", None, None, 30.0])))
+    monkeypatch.setattr(os, "nice", lambda _more: 19)
+    monkeypatch.setattr(preparation.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(preparation, "prepare", lambda model, *_rest: models.append(model))
+    return models
+
+
+def test_preparation_rests_until_half_a_minute_after_the_command(
+    prepared: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rested: list[float] = []
+    monkeypatch.setattr(preparation.time, "sleep", rested.append)
+    assert preparation.main() == 0
+    assert (rested, prepared) == ([30.0], ["tiny"])
+
+
+def test_another_command_ends_a_preparation_that_rests(
+    prepared: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation.time, "sleep", lambda _seconds: touch_later())
+    with pytest.raises(SystemExit) as ended:
+        preparation.main()
+    assert (ended.value.code, prepared) == (0, [])
+
+
+def test_another_command_ends_a_preparation_that_runs_and_frees_its_lock(
+    prepared: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare_until_another(model: str | None, _dtype: Any, _draft: Any, show: Callable[[Any], None]) -> None:
+        show(None)
+        prepared.append(model)
+        touch_later()
+        show(None)
+        prepared.append("not reached")
+
+    monkeypatch.setattr(preparation, "prepare", prepare_until_another)
+    with pytest.raises(SystemExit) as ended:
+        preparation.main()
+    assert (ended.value.code, prepared) == (0, ["tiny"])
+    with FileLock(paths.cache_dir() / preparation.LOCK):
+        pass
+
+
+def test_a_command_with_a_model_says_that_it_begins(
+    small_model: Path, later: list[DraftSettings], console: Console
+) -> None:
+    file = paths.cache_dir() / preparation.LOCK
+    make_folder(file.parent)
+    file.touch()
+    os.utime(file, ns=(1, 1))
+    console.json("ask", "hi", "--model", small_model, "--max-tokens", "1")
+    assert file.stat().st_mtime_ns > 1
 
 
 def test_the_lock_of_preparation_is_known_as_a_file_of_rdchat() -> None:

@@ -20,6 +20,9 @@ REPORT: dict[str, Any] = {
     "backend": "CPU",
     "blas": "OpenBLAS",
     "blas_library": "libopenblas.so.0",
+    "cpu_kernels": "libopenblas.so.0 SkylakeX avx2,fma",
+    "better_core": None,
+    "better_flags": None,
     "matmul_gflops": 250.0,
     "wired_memory": None,
     "python": "3.13.0",
@@ -40,7 +43,19 @@ REPORT: dict[str, Any] = {
 }
 WELL = doctor.Facts(REPORT, compiler="g++")
 NO_ENGINE = dict.fromkeys(
-    ("device", "backend", "blas", "blas_library", "matmul_gflops", "mlx", "mlx_lm", "wired_memory")
+    (
+        "device",
+        "backend",
+        "blas",
+        "blas_library",
+        "cpu_kernels",
+        "better_core",
+        "better_flags",
+        "matmul_gflops",
+        "mlx",
+        "mlx_lm",
+        "wired_memory",
+    )
 )
 
 
@@ -162,6 +177,20 @@ def test_little_free_memory_is_told_where_that_is_all_there_is(monkeypatch: pyte
     advice = doctor.advise(_but(memory_available_bytes=2**29))
     wanted = [] if macos else [doctor.Advice("Only 537 MB of memory is free.", "Close other apps, or add memory.")]
     assert advice == wanted
+
+
+@pytest.mark.skipif(host.MACOS, reason="Accelerate is always there")
+def test_kernels_for_older_processors_are_told_with_a_remedy():
+    old = {"cpu_kernels": "libopenblas.so.0 Prescott", "better_core": "SkylakeX", "better_flags": "avx2,fma"}
+    core, flags = doctor.advise(_but(**old))
+    assert "older processor than this one: libopenblas.so.0 Prescott" in core.problem
+    assert core.remedy == "export OPENBLAS_CORETYPE=SkylakeX"
+    assert "this one has avx2,fma" in flags.problem
+    assert str(paths.kernels_dir()) in flags.remedy
+    # without g++, that is the remedy
+    assert "g++" in doctor.advise(replace(_but(**old), compiler=""))[1].problem
+    assert doctor.advise(_but(**old, backend="CUDA")) == []
+    assert "CPU kernels     libopenblas.so.0 Prescott\n" in doctor.as_text(REPORT | old, [])
 
 
 @pytest.mark.skipif(host.MACOS, reason="Accelerate is always there")

@@ -18,10 +18,11 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(rdchat.inferenc
 FIRST_IMPORTS = """
 import ctypes, os, sys
 from rdchat import host, paths
+from rdchat.inference import processor
 
 C = ctypes.CDLL(None)
 C.getenv.restype = ctypes.c_char_p
-KERNELS = os.fsencode(paths.kernels_dir())
+KERNELS = os.fsencode(paths.kernels_dir() / processor.kernel_key())
 asked = []
 host.prefer_fast_blas = lambda: asked.append("blas")
 host.switch_tf32_off = lambda: asked.append("tf32")

@@ -1,6 +1,7 @@
 """MLX runs kernels that it finds in a folder: only this user can put any there."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdchat import host
-from rdchat.inference import blas
+from rdchat.inference import blas, processor
 from tests.users import OTHER_USER, folder_for_all, modes, needs_root
 
 COMPUTE = """
@@ -32,6 +33,8 @@ PLANTED = """
 __attribute__((constructor)) static void run() { if (FILE* mark = fopen(MARK, "w")) fclose(mark); }
 """
 
+KEY = processor.kernel_key()
+
 pytestmark = pytest.mark.slow  # each compiles kernels
 
 
@@ -52,7 +55,7 @@ def computed(temporary: Path | None, cache: Path) -> dict[str, object]:
 
 
 def kernels(folder: Path) -> list[Path]:
-    return sorted(folder.glob("mlx/*/cpu/lib*.so"))
+    return sorted((folder / KEY).glob("mlx/*/cpu/lib*.so"))
 
 
 @needs_root
@@ -66,7 +69,8 @@ def test_a_kernel_that_another_user_has_planted_is_not_run(tmp_path: Path) -> No
         (tmp_path / "planted.cpp").write_text(PLANTED)
         mark = f'-DMARK="{tmp_path / "mark"}"'
         subprocess.run(["g++", "-shared", "-fPIC", mark, tmp_path / "planted.cpp", "-o", planted], check=True)
-        for path in (shared / "mlx", *(shared / "mlx").rglob("*")):
+        top = planted.relative_to(shared).parts[0]
+        for path in (shared / top, *(shared / top).rglob("*")):
             os.chown(path, OTHER_USER, OTHER_USER)
         own.unlink()
         told = computed(shared, tmp_path / "cache")
@@ -83,6 +87,47 @@ def test_kernels_last_from_start_to_start_in_a_folder_of_our_own(tmp_path: Path)
     computed(None, tmp_path / "cache")
     again = first.stat()
     assert (again.st_ino, again.st_mtime_ns) == (made.st_ino, made.st_mtime_ns)
+
+
+@pytest.mark.skipif(host.MACOS, reason="macOS keeps its one folder")
+def test_kernels_of_earlier_versions_are_removed(tmp_path: Path) -> None:
+    """They were for any processor."""
+    old = tmp_path / "cache" / "kernels" / "mlx" / "0.1" / "cpu" / "libA.so"
+    old.parent.mkdir(parents=True)
+    (tmp_path / "cache" / "kernels").chmod(0o700)
+    old.touch()
+    computed(None, tmp_path / "cache")
+    assert [path.name for path in (tmp_path / "cache" / "kernels").iterdir()] == [KEY]
+
+
+@pytest.mark.skipif(host.MACOS, reason="macOS keeps its one folder")
+def test_a_kernel_for_another_processor_is_not_met(tmp_path: Path) -> None:
+    """As where a home moves between machines: such a kernel would end the process."""
+    computed(None, tmp_path / "cache")
+    (kernel,) = kernels(tmp_path / "cache" / "kernels")
+    (tmp_path / "cache" / "kernels" / KEY).rename(tmp_path / "cache" / "kernels" / "another-processor")
+    computed(None, tmp_path / "cache")
+    assert len(kernels(tmp_path / "cache" / "kernels")) == 1
+    assert kernel.exists()
+
+
+SPECIAL = """
+import rdchat.inference.blas
+import mlx.core as mx
+
+mx.set_default_device(mx.cpu)
+grow = mx.compile(lambda x: mx.exp(x) * 1.0)
+values = [float("-inf"), -200.0, 0.0, 1.0, 88.0, 200.0, float("inf"), float("nan")]
+print(*grow(mx.array(values * 5)).tolist()[:8])
+"""
+
+
+def test_compiled_exponentials_are_right_at_the_ends(tmp_path: Path) -> None:
+    environment = os.environ | {"RDCHAT_CACHE_DIR": str(tmp_path), "TMPDIR": ""}
+    done = subprocess.run([sys.executable, "-c", SPECIAL], env=environment, capture_output=True, text=True, check=True)
+    *numbers, last = map(float, done.stdout.split())
+    assert numbers == [0, 0, 1, pytest.approx(math.e), pytest.approx(math.exp(88), rel=1e-5), math.inf, math.inf]
+    assert math.isnan(last)
 
 
 def test_a_kernel_that_a_crash_cut_short_is_compiled_again(tmp_path: Path) -> None:
@@ -112,13 +157,13 @@ def test_the_kernel_folder_is_the_one_that_mlx_uses(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "own"))
     (tmp_path / "own").mkdir(mode=0o700)
-    assert blas.kernel_folder() == tmp_path / "own" / "mlx"
-    (tmp_path / "own" / "mlx").mkdir()
-    (tmp_path / "own" / "mlx").chmod(0o777)
-    assert blas.kernel_folder() == tmp_path / "cache" / "kernels" / "mlx"
+    assert blas.kernel_folder() == tmp_path / "own" / KEY / "mlx"
+    (tmp_path / "own" / KEY / "mlx").mkdir(parents=True)
+    (tmp_path / "own" / KEY / "mlx").chmod(0o777)
+    assert blas.kernel_folder() == tmp_path / "cache" / "kernels" / KEY / "mlx"
     monkeypatch.setattr(blas, "_made", [])
     temporary = blas._temporary_folder()
-    assert blas.kernel_folder() == temporary / "mlx"
+    assert blas.kernel_folder() == temporary / KEY / "mlx"
     blas._made[0].cleanup()
 
 
@@ -138,7 +183,7 @@ def test_a_folder_that_others_could_write_to_is_refused(tmp_path: Path, mode: in
 
 
 @needs_root
-@pytest.mark.parametrize("name", ["kernels", "kernels/mlx"])
+@pytest.mark.parametrize("name", ["kernels", f"kernels/{KEY or 'mlx'}"])
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "cache" / name
     (tmp_path / "cache" / "kernels").mkdir(parents=True)

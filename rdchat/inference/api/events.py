@@ -71,6 +71,8 @@ class ModelInfo:
         blind: See `FolderFacts`.
         goes_back: Whether its KV cache can be cut at any token. With recurrent state or a window it cannot: a prompt
             that does not continue the last one is read from its beginning.
+        cpu_kernels: What a CPU's times and roundings depend on, such as `libopenblas.so SkylakeX avx2,fma`; empty where
+            none computes.
     """
 
     name: str
@@ -95,6 +97,12 @@ class ModelInfo:
     sees: bool = False
     blind: str = ""
     goes_back: bool = True
+    cpu_kernels: str = ""
+
+    @property
+    def computed_with(self) -> str:
+        """Device and kernels: what times and roundings depend on, besides versions."""
+        return f"{self.device} {self.cpu_kernels}".rstrip()
 
     @property
     def may_think(self) -> bool:

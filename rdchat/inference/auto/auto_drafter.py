@@ -7,6 +7,7 @@ parts (`Part`), slice by slice on the engine thread. `AutoDrafter` makes the dra
 import hashlib
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,13 +23,22 @@ from rdchat.inference.api import (
     DraftKind,
     GenerationRequest,
     Mode,
-    ModelInfo,
     NodeSource,
     SamplingParams,
     Stage,
 )
 from rdchat.inference.auto.controller import ChosenRound, Controller
-from rdchat.inference.auto.cost_model import MAX_ROWS, MEASUREMENTS, NEAR, CostFile, CostModel, Costs, Part, usable
+from rdchat.inference.auto.cost_model import (
+    MAX_ROWS,
+    MEASUREMENTS,
+    NEAR,
+    CostFile,
+    CostModel,
+    Costs,
+    Part,
+    WeightReads,
+    usable,
+)
 from rdchat.inference.auto.measuring import (
     DEEP_ROWS,
     NEAR_ROWS,
@@ -104,7 +114,7 @@ class AutoState:
         self._running: tuple[Part, Measurement] | None = None
         self._others = OtherPrograms()
         self.has_replied = False
-        self.costs = CostModel(reads_weights_by_row(model.info))
+        self.costs = CostModel(weight_reads(model))
         # A padded chain is never accepted whole, and then recurrent state is computed once more.
         self.planner = Planner(self.costs, padding=not KVCache(model.network).has_state)
 
@@ -386,18 +396,29 @@ class _PlannedDrafter(Drafter):
         self.drafter.search_ahead(path, verified, BeamShape(plan.width, plan.length))
 
 
-def reads_weights_by_row(info: ModelInfo) -> bool:
-    """Return whether a call reads the weights again for each of a few rows: quantised ones on M1 and M2.
+def weight_reads(model: LoadedModel) -> WeightReads:
+    """Return how a call with a few rows reads the weights; only on M1 and M2 not once for several rows.
 
-    MLX's kernel that reads them once for several rows (`qmv_wide`) is for GPUs of generation 15, M3, and later.
+    MLX has kernels that do, but below GPUs of generation 15, M3, only for MXFP4 and the other floating-point modes of
+    quantisation (`qmv_wide`), not for affine ones, nor for 16 bits (`gemv_wide`).
     """
-    return info.dtype.endswith("bit") and re.match(r"Apple M[12]\b", info.device) is not None
+    if not re.match(r"Apple M[12]\b", model.info.device):
+        return WeightReads.SHARED
+    # Bytes of the quantised weights, by mode.
+    sizes = Counter[str]()
+    for layer in model.network.modules():
+        if "scales" in layer:
+            sizes[getattr(layer, "mode", "affine")] += layer.weight.nbytes
+    if not sizes:
+        return WeightReads.TILED
+    mode, _ = sizes.most_common(1)[0]
+    return WeightReads.BY_ROW if mode == "affine" else WeightReads.SHARED
 
 
 def _identity(model: LoadedModel) -> str:
-    """Return a text that identifies a model, its precision and the device."""
+    """Return a text that identifies a model, its precision, the device, and a CPU's kernels."""
     info = model.info
-    return f"{target_hash(info.path)} {info.name} {info.dtype} {info.device}"
+    return f"{target_hash(info.path)} {info.name} {info.dtype} {info.computed_with}"
 
 
 def _fingerprint(folder: Path) -> str:

@@ -123,7 +123,7 @@ class Controller:
             # There is something to draft with, but no plain step was timed yet, so `_choose` returns None.
             undecided = known and choice is None and self._sources
             compares = self._plain_steps_due or undecided
-            text = _COMPARING if compares else explanation(choice, False, known, self._costs.reads_by_row)
+            text = _COMPARING if compares else explanation(choice, False, known, self._costs.reads)
             speedup = round(choice.speedup, 3) if choice else 1.0
             return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, text, speedup if self._costs.measured else None)
         text = explanation(choice, True, True)

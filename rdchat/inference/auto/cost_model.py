@@ -26,8 +26,9 @@ Floats = npt.NDArray[np.float64]
 # Milliseconds by two numbers; see `Part`.
 Costs = Mapping[tuple[int, int], float]
 
-# Maximum rows of a verified tree: on every known machine, further nodes cost more than they bring. On the cost curves
-# of `tests/inference/auto/chips.py`, 48 gain nothing on seven, and on the others at most 2.6 %.
+# Maximum rows of a verified tree: on nearly all machines, further nodes cost more than they bring. On the cost curves
+# of `tests/inference/auto/chips.py`, 48 gain nothing on seven. On three, M1 and M2 with 16 bits, whose tiles have 64
+# rows, they gain 2 to 6 % where drafts pay at all; those curves are estimated.
 MAX_ROWS = 32
 ROWS = np.arange(MAX_ROWS + 1)
 # Tokens of a beam, the root included.
@@ -59,11 +60,29 @@ _MAX_PLAIN_ERROR = 0.2
 # Nearly all plain steps lie within this many mean deviations of their prediction.
 _SURE_DEVIATIONS = 2.0
 
-# Guessed cost of a call by rows, in plain steps: more than on most of Apple's GPUs, less than with 4-bit weights on a
-# CPU. On some chips the cost jumps after 6 rows, so from there a row is guessed to cost a plain step.
-_GUESSED_CALLS = np.where(ROWS > 6, ROWS, np.interp(ROWS, [1, 2, 4, 8], [1.05, 1.3, 1.65, 2.0]))
-# The same where each row reads the weights again, nearly as a plain step does: two or three rows are worth trying.
-_GUESSED_CALLS_BY_ROW = np.where(ROWS > 3, ROWS, np.interp(ROWS, [1, 2, 3], [1.05, 1.5, 1.95]))
+
+class WeightReads(StrEnum):
+    """How a call with a few rows reads the weights.
+
+    Attributes:
+        SHARED: Once for several rows.
+        BY_ROW: Again for each row.
+        TILED: In tiles of many rows, as slowly for two as for all.
+    """
+
+    SHARED = "shared"
+    BY_ROW = "by row"
+    TILED = "tiled"
+
+
+# Guessed cost of a call by rows, in plain steps. Shared: more than on most of Apple's GPUs, less than with 4-bit
+# weights on a CPU. On some chips the cost jumps after 6 rows, so from there a row is guessed to cost a plain step. By
+# row, a row costs nearly a plain step: two or three rows are worth trying.
+_GUESSED_CALLS = {
+    WeightReads.SHARED: np.where(ROWS > 6, ROWS, np.interp(ROWS, [1, 2, 4, 8], [1.05, 1.3, 1.65, 2.0])),
+    WeightReads.BY_ROW: np.where(ROWS > 3, ROWS, np.interp(ROWS, [1, 2, 3], [1.05, 1.5, 1.95])),
+    WeightReads.TILED: np.where(ROWS > 1, 3.0, 1.05),
+}
 # A token of a head's draft, in plain steps; 0.04 to 0.06 was measured.
 _GUESSED_BEAMS = 0.1
 # A step of a draft model, in plain steps.
@@ -165,16 +184,15 @@ class CostModel:
     """Predicts times in milliseconds, and learns from real ones.
 
     Args:
-        reads_by_row: Whether the device reads the weights again for each row of a call.
+        reads: How the device reads the weights.
 
     Attributes:
-        reads_by_row: The same.
+        reads: The same.
         draft_model_share: Guessed cost of a draft model's step, in plain steps.
     """
 
-    def __init__(self, reads_by_row: bool = False) -> None:
-        self.reads_by_row = reads_by_row
-        self._guessed_calls = _GUESSED_CALLS_BY_ROW if reads_by_row else _GUESSED_CALLS
+    def __init__(self, reads: WeightReads = WeightReads.SHARED) -> None:
+        self.reads = reads
         self.draft_model_share = _GUESSED_DRAFT_MODEL
         self._calls: dict[Part, Costs] = {}
         self._curve: CallCurve | None = None
@@ -241,7 +259,7 @@ class CostModel:
 
     def calls_ms(self, mode: Mode, depth: int) -> Floats:
         """Return the cost of a round's call by rows, host time included; entry 0 has no meaning."""
-        calls = self._curve.calls_ms(depth) if self._curve else self._guessed_calls * self._timed_plain_ms
+        calls = self._curve.calls_ms(depth) if self._curve else _GUESSED_CALLS[self.reads] * self._timed_plain_ms
         return calls * exp(self._scale[mode])
 
     def beams_ms(self, width: int) -> Floats:

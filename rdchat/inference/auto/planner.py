@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api import Mode
-from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, ROWS, CostModel, Floats
+from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, ROWS, CostModel, Floats, WeightReads
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_index import LookupEstimate, LookupTree, Rate
 
@@ -33,6 +33,12 @@ _CHAIN_CHANCE = 0.84
 _RUNNER_UPS = 0.85
 # Rounds over which a draft model's catching up is spread.
 _SPREAD = 16
+# Why drafts cost much, by how the device reads the weights.
+_REASONS = {
+    WeightReads.SHARED: "",
+    WeightReads.BY_ROW: " M1 and M2 read models of 4 to 8 bits again for each drafted token.",
+    WeightReads.TILED: " M1 and M2 read models of 16 bits at a third of the speed for more than one token.",
+}
 Rows = npt.NDArray[np.int_]
 
 
@@ -383,14 +389,14 @@ class Planner:
         return cheapest, np.array([nodes + int(np.argmin(ms[nodes:])) for nodes in ROWS])
 
 
-def explanation(choice: Choice | None, drafts: bool, measured: bool, by_row: bool = False) -> str:
+def explanation(choice: Choice | None, drafts: bool, measured: bool, reads: WeightReads = WeightReads.SHARED) -> str:
     """Return a sentence on the expected gain of a choice, or on why nothing is drafted.
 
     Args:
         choice: The best plan that drafts.
         drafts: Whether it was taken.
         measured: Whether the costs of calls are measured, or the reply was drafted without.
-        by_row: Whether the device reads the weights again for each row of a call.
+        reads: How the device reads the weights.
     """
     if not measured:
         return "Not drafting yet: rdchat measures this computer between replies, on mains power."
@@ -401,5 +407,4 @@ def explanation(choice: Choice | None, drafts: bool, measured: bool, by_row: boo
     percent = round(100 * (choice.speedup - 1))
     gained = f"gain only {percent}\N{NARROW NO-BREAK SPACE}%" if percent else "gain nothing"
     effect = "be slower" if percent < 0 else gained
-    reason = " M1 and M2 read models of 4 to 8 bits again for each drafted token." if by_row else ""
-    return f"Drafting would {effect} here, so it is off.{reason}"
+    return f"Drafting would {effect} here, so it is off.{_REASONS[reads]}"

@@ -28,6 +28,7 @@ COLUMNS = (
     "decode_ms", "rounds", "drafted", "accepted", "verified_nodes", "host_syncs", "peak_memory_bytes", "overhead",
     "mode_reason", "chosen", "difference_index", "difference_plain", "difference_other", "difference_gap", "token_ids",
     "times_ms", "rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system", "difference_rounding", "draft_ms",
+    "cpu_kernels",
 )  # fmt: skip
 _DTYPE_PREFIX = "mlx.core."
 _FLOATS = {Dtype.FLOAT16.value, Dtype.BFLOAT16.value, Dtype.FLOAT32.value}

@@ -313,6 +313,7 @@ def environment(info: ModelInfo | None) -> dict[str, str | int | None]:
         "mlx": version("mlx"),
         "mlx_lm": version("mlx-lm"),
         "device": info.device if info else None,
+        "cpu_kernels": info.cpu_kernels if info else None,
         "model": info.name if info else None,
         "dtype": info.dtype if info else None,
         "cores": os.cpu_count(),

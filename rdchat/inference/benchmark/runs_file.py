@@ -119,7 +119,9 @@ def read_runs(path: Path) -> BenchResult:
         header, *turns = (item for line in lines.split(b"\n") if isinstance(item := json_or_none(line), dict))
         plan = plain(BenchPlan, header["plan"])
         runs = tuple(_runs(turns))
-        facts = {name: header[name] for name in environment(None)}
+        # Earlier versions did not store a CPU's kernels.
+        known = {"cpu_kernels": None, **header}
+        facts = {name: known[name] for name in environment(None)}
     except (KeyError, TypeError, ValueError) as error:
         raise RdchatError(f"{path} is not a benchmark, or an older one without its settings.", _HINT) from error
     complete = len({run.turn for run in runs}) == len(plan.baselines) * len(plan.prompts) * plan.trials

@@ -96,7 +96,7 @@ class DiskCaches:
         try:
             return CacheLayout(
                 self._model.network,
-                (_VERSION, self._loaded, info.dtype, info.device, mx.default_device(), *_programs()),
+                (_VERSION, self._loaded, info.dtype, info.computed_with, mx.default_device(), *_programs()),
             )
         except (UnsupportedCacheError, RuntimeError) as error:
             _LOG.warning("Caches of this model cannot be kept on disk: %s", error)

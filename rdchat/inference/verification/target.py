@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
+import rdchat.inference.cpu_kernels  # noqa: F401  the model's attention on a CPU
 from rdchat.errors import ModelError
 from rdchat.inference.api import Capability, ChatMessage, GenerationRequest, ImageSpan, ModelInfo, Stage
 from rdchat.inference.prompts.model_prompts import ModelPrompts

@@ -23,7 +23,7 @@ from rdchat.errors import ModelError
 from rdchat.files import read_bytes, write_unflushed
 from rdchat.files.cache_folders import make_room
 from rdchat.inference.api import CacheFolder
-from rdchat.inference.device import array_of, fetch
+from rdchat.inference.device import array_of, cpu_kernels, fetch
 from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
 
@@ -88,9 +88,9 @@ def _path(keep: CacheFolder, key: str) -> Path:
 
 
 @cache
-def _programs() -> tuple[str, str]:
-    """Return what stands for the programs that compute rows: MLX's version, and a stamp of this folder."""
-    return version("mlx"), stamp_of(Path(__file__).parent).digest
+def _programs() -> tuple[str, ...]:
+    """Return what stands for the programs that compute rows: MLX's version, a CPU's kernels, a stamp of this folder."""
+    return version("mlx"), cpu_kernels(), stamp_of(Path(__file__).parent).digest
 
 
 def _header(path: Path, dtype: str, shapes: Sequence[tuple[int, ...]], data: bytes) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import mlx.nn as nn
 import numpy as np
 import pytest
 
@@ -12,8 +13,8 @@ from rdchat import machine, paths
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api import Capability, DraftKind, DraftSettings, Mode, ReplyEnd
 from rdchat.inference.auto import auto_drafter, measuring
-from rdchat.inference.auto.auto_drafter import AutoState, AvailableDrafters, reads_weights_by_row
-from rdchat.inference.auto.cost_model import MAX_ROWS, MEASUREMENTS, PLAIN_STEP, Part
+from rdchat.inference.auto.auto_drafter import AutoState, AvailableDrafters, weight_reads
+from rdchat.inference.auto.cost_model import MAX_ROWS, MEASUREMENTS, PLAIN_STEP, Part, WeightReads
 from rdchat.inference.auto.measuring import (
     DEEP,
     DEEP_ROWS,
@@ -376,16 +377,34 @@ def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "by_row"),
+    ("device", "weights", "reads"),
     [
-        ("Apple M1 Max", "4bit", True),
-        ("Apple M2", "8bit", True),
-        ("Apple M2 Ultra", "float16", False),
-        ("Apple M3 Max", "4bit", False),
-        ("Apple M11", "4bit", False),
-        ("CPU", "4bit", False),
+        ("Apple M1 Max", "affine", WeightReads.BY_ROW),
+        ("Apple M2", "affine", WeightReads.BY_ROW),
+        ("Apple M2 Pro", "mxfp4", WeightReads.SHARED),
+        ("Apple M1", "mxfp8", WeightReads.SHARED),
+        ("Apple M1", "16 bit", WeightReads.TILED),
+        ("Apple M2 Ultra", "16 bit", WeightReads.TILED),
+        ("Apple M3 Max", "affine", WeightReads.SHARED),
+        ("Apple M3", "16 bit", WeightReads.SHARED),
+        ("Apple M11", "affine", WeightReads.SHARED),
+        ("CPU", "affine", WeightReads.SHARED),
     ],
 )
-def test_which_machines_read_the_weights_again_for_each_row(device: str, dtype: str, by_row: bool) -> None:
-    info = replace(shared_llama().info, device=device, dtype=dtype)
-    assert reads_weights_by_row(info) is by_row
+def test_how_machines_read_the_weights_for_a_few_rows(device: str, weights: str, reads: WeightReads) -> None:
+    network = nn.Sequential(nn.Linear(64, 64))
+    if weights != "16 bit":
+        nn.quantize(network, mode=weights)
+    llama = shared_llama()
+    assert weight_reads(replace(llama, network=network, info=replace(llama.info, device=device))) is reads
+
+
+def test_the_kind_of_most_weights_counts() -> None:
+    """In gpt-oss, experts are MXFP4, and attention is affine."""
+    network = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 640))
+    for layer, mode in zip(network.layers, ("affine", "mxfp4"), strict=True):
+        nn.quantize(network, mode=mode, class_predicate=lambda _path, each, layer=layer: each is layer)
+    llama = shared_llama()
+    assert weight_reads(replace(llama, network=network, info=replace(llama.info, device="Apple M1"))) is (
+        WeightReads.SHARED
+    )

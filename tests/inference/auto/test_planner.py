@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.inference.api import Mode
 from rdchat.inference.auto.controller import Controller
-from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, PLAIN_STEP, ROWS, CostModel, Floats, Part
+from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, PLAIN_STEP, ROWS, CostModel, Floats, Part, WeightReads
 from rdchat.inference.auto.planner import (
     DRAFT_TOKENS,
     WIDTH,
@@ -212,28 +212,40 @@ def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -
     assert pair_choice(estimate, unread=100).gain > -0.2, "near enough to be tried"
 
 
+def guessed_rows(reads: WeightReads, chance: float) -> int:
+    """Return the rows of the best draft where calls are guessed and each token is accepted with a chance."""
+    costs = CostModel(reads)
+    costs.learn_plain(128, STEP_MS)
+    return best(Planner(costs), lookup_drafts(chain(np.cumprod(np.full(MAX_ROWS - 1, chance))))).plan.rows
+
+
 @pytest.mark.parametrize("chance", [0.6, 0.7, 0.8, 0.95])
 def test_where_each_row_reads_the_weights_two_or_three_rows_are_tried_first(chance: float) -> None:
     """On M1 and M2 with quantised weights; elsewhere more rows are nearly free."""
-    rows = {}
-    for by_row in (True, False):
-        costs = CostModel(by_row)
-        costs.learn_plain(128, STEP_MS)
-        choice = best(Planner(costs), lookup_drafts(chain(np.cumprod(np.full(MAX_ROWS - 1, chance)))))
-        rows[by_row] = choice.plan.rows
-    assert 2 <= rows[True] <= 3 <= rows[False]
+    assert 2 <= guessed_rows(WeightReads.BY_ROW, chance) <= 3 <= guessed_rows(WeightReads.SHARED, chance)
 
 
-@pytest.mark.parametrize("by_row", [True, False])
-def test_the_chip_is_named_where_it_is_why_drafting_is_off(by_row: bool) -> None:
+@pytest.mark.parametrize("chance", [0.8, 0.95])
+def test_where_two_rows_cost_as_much_as_all_a_long_draft_is_tried_first(chance: float) -> None:
+    """On M1 and M2 with weights of 16 bits."""
+    assert guessed_rows(WeightReads.TILED, chance) > 16
+
+
+@pytest.mark.parametrize(
+    ("reads", "reason"),
+    [
+        (WeightReads.SHARED, ""),
+        (WeightReads.BY_ROW, " M1 and M2 read models of 4 to 8 bits again for each drafted token."),
+        (WeightReads.TILED, " M1 and M2 read models of 16 bits at a third of the speed for more than one token."),
+    ],
+)
+def test_the_chip_is_named_where_it_is_why_drafting_is_off(reads: WeightReads, reason: str) -> None:
     """Who has an M1 or M2 and a model of 4 bits read only that drafting would be slower."""
     costs = M1_MAX_4_BIT.costs()
-    costs.reads_by_row = by_row
+    costs.reads = reads
     controller = Controller(Planner(costs), AcceptanceEstimates(), [1, 2, 3, 4, 1, 2])
     assert controller.plan_round(20) is None
-    words = controller.status.words
-    assert words.startswith("Drafting would be slower here, so it is off.")
-    assert ("M1 and M2 read" in words) == by_row
+    assert controller.status.words == f"Drafting would be slower here, so it is off.{reason}"
 
 
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:

@@ -129,6 +129,12 @@ def changed(path: Path, line: int, **fields: Any) -> None:
     path.write_text("".join(f"{json.dumps(item)}\n" for item in lines))
 
 
+def test_a_file_of_before_a_cpus_kernels_were_stored_is_read(tmp_path: Path) -> None:
+    path = stored(tmp_path / "runs", result())
+    changed(path, 0, cpu_kernels=None)
+    assert read_runs(path).environment["cpu_kernels"] is None
+
+
 @pytest.mark.parametrize(
     ("line", "fields"),
     [

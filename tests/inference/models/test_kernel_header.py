@@ -29,7 +29,8 @@ def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PATH", f"{compiler.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setenv("STATUS", "0")
-    monkeypatch.setattr(loading, "kernel_folder", lambda: tmp_path / "kernels")
+    folder = tmp_path / "kernels" / "1.0" / "cpu"
+    monkeypatch.setattr(loading, "kernel_header", lambda: folder / blas.HEADER)
     monkeypatch.setattr(loading, "on_gpu", lambda: False)
     return tmp_path / "log"
 
@@ -48,6 +49,16 @@ def test_it_is_compiled_once_beside_the_kernels(log: Path, tmp_path: Path) -> No
     (call,) = log.read_text().splitlines()
     source = Path(call.split(" -o ")[0].split()[-1])
     assert source.is_file(), "MLX has that header"
+
+
+def test_the_header_for_this_processor_is_compiled_in_the_place_of_mlx_s_own(log: Path) -> None:
+    header = loading.kernel_header()
+    header.parent.mkdir(parents=True)
+    header.touch()
+    with header_compiled():
+        pass
+    (call,) = log.read_text().splitlines()
+    assert Path(call.split(" -o ")[0].split()[-1]) == header
 
 
 @pytest.mark.parametrize("why", ["an error", "no compiler"])
