@@ -220,7 +220,7 @@ class Statistics:
         earlier_bytes: Memory of the earlier replies that prompt lookup could use.
         context_tokens: Tokens in the context at this moment.
         ledger: Time by stage.
-        plain_step_ms: Measured time of a plain target call at this context; 0 if it was not measured.
+        plain_step_ms: Measured time of a plain target call in the middle of the reply; 0 if it was not measured.
         choice: Choice of the automatic mode; None in other modes.
         plain_error: Possible error of `plain_step_ms`, as a share of it; 0 where unknown.
         dropped_drafts: Drafts that were dropped because the drafter's scores were not finite.

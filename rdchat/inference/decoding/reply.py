@@ -185,7 +185,8 @@ class Reply:
         # When the last speed was sampled, and the tokens then; before the first sample no moment, and the first token,
         # which came with the prompt.
         self._sampled = 0, 1
-        # Milliseconds of a plain step, with which the reply is compared; 0 if not measured. See `statistics`.
+        # Milliseconds of a plain step behind the prompt, with which the reply is compared; 0 if not measured. See
+        # `statistics`.
         self._baseline = 0.0
         self.finish_reason: FinishReason | None = None
         # What other programs use of the processors, since the first token; None before it.
@@ -384,7 +385,9 @@ class Reply:
 
         Once the reply is long enough to be compared with plain decoding (`Statistics.settled`), its baseline stays:
         plain steps are timed again while it is written, and the speed of plain decoding that was shown once fell from
-        18.6 to 9.6 tokens/s within one reply. What they take now is compared with the baseline only for its error.
+        18.6 to 9.6 tokens/s within one reply. What they take now is compared with the baseline only for its error, at
+        one depth: a step takes longer with more tokens in the cache, which is no change of the computer's speed. The
+        plain step of the statistics is that at the reply's middle, at the baseline's speed.
         """
         clock = self.clock
         context = self._prompt_length + len(self.token_ids)
@@ -405,12 +408,13 @@ class Reply:
             speeds=tuple(self._speeds),
             others_share=self._others.share(now=clock.ended > 0) if self._others else None,
         )
-        now_ms = self._job.plain_ms(context)
+        now_ms = self._job.plain_ms(self._prompt_length)
         if not (self._baseline and statistics.settled):
             self._baseline = now_ms
-        drift = max(now_ms / self._baseline, self._baseline / now_ms) if now_ms and self._baseline else 1.0
-        error = (1 + self._job.plain_error()) * drift - 1
-        return replace(statistics, plain_step_ms=self._baseline, plain_error=round(error, 4))
+        drift = now_ms / self._baseline if now_ms else 1.0
+        error = (1 + self._job.plain_error()) * max(drift, 1 / drift) - 1
+        plain_ms = self._job.plain_ms((self._prompt_length + context) // 2) / drift
+        return replace(statistics, plain_step_ms=plain_ms, plain_error=round(error, 4))
 
 
 def _span_ms(start: int, end: int) -> float:

@@ -1,7 +1,7 @@
 """The counters and the text of a reply."""
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -33,31 +33,60 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
     return Ticks(monkeypatch)
 
 
-def _reply(*plain_ms: float) -> Reply:
-    baselines = iter(plain_ms)
+def _reply(plain_ms: Callable[[int], float] = lambda _depth: 9.0) -> Reply:
     job = ReplyJob.fresh(shared_llama(), [1, 2], ask(max_tokens=200))
-    return Reply(replace(job, plain_ms=lambda _depth: next(baselines, 9.0), plain_error=lambda: 0.1))
+    return Reply(replace(job, plain_ms=plain_ms, plain_error=lambda: 0.1))
 
 
 def test_a_settled_reply_keeps_its_baseline(ticks: Ticks) -> None:
     """It fell from 18.6 to 9.6 tokens/s within one reply."""
-    reply = _reply(50.0, 60.0, 70.0, 60.0, 60.0, 60.0, 30.0)
+    now = 0.0
+    reply = _reply(lambda _depth: now)
     seen = []
-    for _ in range(32):
+    for count in range(1, 33):
         ticks.now += _SECOND // 50
         reply.add_token(3)
-        if len(reply.token_ids) in (1, 29, 30, 31, 32):
+        now = {1: 50.0, 30: 70.0}.get(count, 60.0)
+        if count in (1, 29, 30, 31, 32):
             seen.append(reply.statistics().plain_step_ms)
-    assert seen == [50.0, 60.0, 60.0, 60.0, 60.0]
+    assert seen == pytest.approx([50.0, 60.0, 60.0, 60.0, 60.0])
     assert reply.statistics().plain_error == pytest.approx(0.1)
+    now = 30.0
     assert reply.statistics().plain_error == pytest.approx(1.2), "steps are twice as quick by now"
 
 
 def test_a_baseline_that_becomes_known_late_is_taken(ticks: Ticks) -> None:
-    reply = _reply(0.0, 40.0, 41.0)
+    now = 0.0
+    reply = _reply(lambda _depth: now)
     for _ in range(40):
         reply.add_token(3)
-    assert [reply.statistics().plain_step_ms for _ in range(3)] == [0.0, 40.0, 40.0]
+    seen = []
+    for now in (0.0, 40.0, 41.0):  # noqa: B007  the reply reads it
+        seen.append(reply.statistics().plain_step_ms)
+    assert seen == pytest.approx([0.0, 40.0, 40.0])
+
+
+@given(some.floats(1, 100), some.floats(0, 2), some.integers(30, 150), some.floats(0.2, 5))
+@settings(max_examples=25)
+def test_a_longer_cache_is_no_change_of_the_computers_speed(
+    first: float, growth: float, tokens: int, change: float
+) -> None:
+    """A long reply had "No verdict: the speed of the computer changed", as its steps took longer with its length.
+
+    A real change after the baseline is an error of as much.
+    """
+    speed = 1.0
+    reply = _reply(lambda depth: (first + growth * depth) * speed)
+    for _ in range(tokens):
+        reply.add_token(3)
+        reply.statistics()
+    steady = reply.statistics()
+    assert steady.plain_error == pytest.approx(0.1, abs=1e-3)
+    assert steady.plain_step_ms == pytest.approx(first + growth * (2 + tokens // 2))
+    speed = change
+    changed = reply.statistics()
+    assert changed.plain_error == pytest.approx(1.1 * max(change, 1 / change) - 1, abs=1e-3)
+    assert changed.plain_step_ms == pytest.approx(steady.plain_step_ms)
 
 
 def test_speeds_are_those_of_the_moment_not_means(ticks: Ticks) -> None:
