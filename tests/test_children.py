@@ -120,6 +120,8 @@ def test_a_bundle_is_known_by_its_program(program: str, bundled: bool, monkeypat
 
 def test_nobody_else_starts_a_program_of_pythons() -> None:
     """Whoever runs a program of ours has its command from `host.child_command`."""
+    # The compiler, which MLX runs too, programs of macOS, and on Linux, where nothing is a bundle, a bare Python.
+    programs = {"loading.py", "mac_calls.py", "mac_desktop.py", "processor.py"}
     found = set()
     for path in Path(rdchat.__file__).parent.rglob("*.py"):
         source = path.read_text()
@@ -133,12 +135,10 @@ def test_nobody_else_starts_a_program_of_pythons() -> None:
             if isinstance(call.func, ast.Attribute)
         ):
             found.add(path.name)
-            # the compiler, which MLX runs too, and programs of macOS
-            if path.name in {"loading.py", "mac_calls.py", "mac_desktop.py"}:
+            if path.name in programs:
                 continue
             assert "host.child_command(" in source, path
             assert "env=os.environ" in source or "env=environment" in source, path  # MLX's TMPDIR is not for children
-    programs = {"loading.py", "mac_calls.py", "mac_desktop.py"}
     assert found == {"child_process.py", "default_model.py", "preparation.py", *programs}
 
 

@@ -53,9 +53,10 @@ for name in sys.argv[1:]:
     break
 """
 # What comes before MLX's header. Its `exp` is computed for many numbers at once only within a loop that g++ may change:
-# so the function is part of the loop, and no number raises a signal.
+# so the function is part of the loop, and no number raises a signal. A product is rounded before it is added, as it is
+# where nothing is fused.
 _BEGINNING = """#pragma GCC target("{}")
-#pragma GCC optimize("no-trapping-math", "no-strict-aliasing")
+#pragma GCC optimize("no-trapping-math", "no-strict-aliasing", "fp-contract=off")
 namespace mlx::core::simd {{
 template <typename T, int N> struct Simd;
 template <typename T, int N> __attribute__((always_inline)) inline Simd<T, N> exp(Simd<T, N>);
@@ -152,8 +153,14 @@ def _ask_core(variables: dict[str, str]) -> tuple[str, list[str | int]]:
 
 
 def kernel_key() -> str:
-    """Return the name of the folder for kernels that this processor can run; empty on macOS, which needs none."""
-    return "" if host.MACOS else f"{platform.machine()}-{wanted_flags() or 'any'}"
+    """Return the name of the folder for kernels that this processor can run; empty on macOS, which needs none.
+
+    It changes with what comes before MLX's header, too: kernels are compiled anew then.
+    """
+    if host.MACOS:
+        return ""
+    beginning = _BEGINNING.format(wanted_flags())
+    return f"{platform.machine()}-{wanted_flags() or 'any'}-{sha256(beginning.encode()).hexdigest()[:8]}"
 
 
 def wanted_flags() -> str:
