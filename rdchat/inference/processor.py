@@ -159,8 +159,9 @@ def kernel_key() -> str:
     """
     if host.MACOS:
         return ""
-    beginning = _BEGINNING.format(wanted_flags())
-    return f"{platform.machine()}-{wanted_flags() or 'any'}-{sha256(beginning.encode()).hexdigest()[:8]}"
+    flags = wanted_flags()
+    digest = sha256(_BEGINNING.format(flags).encode()).hexdigest()
+    return "-".join([platform.machine(), *(flags or "any").split(","), digest[:8]])
 
 
 def wanted_flags() -> str:

@@ -49,7 +49,7 @@ def _planted_kernel() -> _Faults:
     with folder_for_all(0o1777) as shared:
         first = _rdchat(place, *ask, TMPDIR=str(shared))
         kernels = place / "cache" / "kernels"
-        names = [path.relative_to(kernels) for path in kernels.glob("mlx/*/cpu/lib*.so")]
+        names = [path.relative_to(kernels) for path in kernels.glob("**/mlx/*/cpu/lib*.so")]
         if first.returncode or not names:
             return [f"no kernels: {first.stderr.strip()[:200]}"]
         (place / "planted.cpp").write_text(_PLANTED)
@@ -57,9 +57,11 @@ def _planted_kernel() -> _Faults:
         mark = f'-DMARK="{place / "mark"}"'
         subprocess.run(["g++", "-shared", "-fPIC", mark, place / "planted.cpp", "-o", library], check=True)
         for name in names:
-            (shared / name).parent.mkdir(parents=True, exist_ok=True)
-            (shared / name).write_bytes(library.read_bytes())
-            os.chown(shared / name, OTHER_USER, OTHER_USER)
+            # In MLX's own place, and where it would be for this processor.
+            for path in (shared / name, shared.joinpath(*name.parts[name.parts.index("mlx") :])):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(library.read_bytes())
+                os.chown(path, OTHER_USER, OTHER_USER)
             (kernels / name).unlink()
         second = _rdchat(place, *ask, TMPDIR=str(shared))
         faults = ["another user's library was run"] if (place / "mark").exists() else []

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 
-from PySide6.QtCore import QEvent, QPoint, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QHideEvent,
@@ -62,6 +62,7 @@ from rdchat.ui.style import (
     formatting,
     paint_focus,
     row,
+    scaled,
     scrolled,
     set_role,
     set_tip,
@@ -326,6 +327,10 @@ class TokenDetails(WholeArea):
             ring = self.viewport().geometry().adjusted(-RING, -RING, RING, RING)
             paint_focus(QPainter(self), QRectF(ring), self._theme.colors.accent)
         return done
+
+    def minimumSizeHint(self) -> QSize:
+        # Wider than nearly all tokens need: otherwise the text would move beside the pointer.
+        return super().minimumSizeHint().expandedTo(QSize(scaled(210), 0))
 
     def show_token(self, trace: ReplyTrace, index: int) -> None:
         """Show one token; -1 if there is none."""

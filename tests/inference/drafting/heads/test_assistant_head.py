@@ -193,7 +193,8 @@ def test_rounds_behind_a_long_text_copy_no_buffer(ahead: bool, tmp_path: Path) -
         mx.reset_peak_memory()
         before = mx.get_active_memory()
     assert len(peaks) > 3
-    assert max(peaks[1:]) < buffer / 2, "the first round makes room in the buffers"
+    # Scores take some of it; a copy would come on top.
+    assert max(peaks[1:]) < buffer, "the first round makes room in the buffers"
 
 
 class Golden:
