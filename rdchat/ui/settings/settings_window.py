@@ -181,7 +181,8 @@ class SettingsWindow(SideWindow):
         page = self._page()
         self.appearance = page.add_choice("Appearance", "appearance", _APPEARANCES, "Light, dark, or as in the system.")
         sizes = MIN_TEXT_SIZE, MAX_TEXT_SIZE
-        self.text_size = page.add_number("Text size", "text_size", sizes, "Size of all text.", suffix=" pt")
+        tip = "Size of all text; that of controls grows to 18 pt."
+        self.text_size = page.add_number("Text size", "text_size", sizes, tip, suffix=" pt")
         tip = "The model and its speed, the quick window, the server and your last chats."
         self.menu_bar = page.add_check_box("Window", f"Show rdchat in the {_BAR}", "menu_bar_item", tip)
         self.stays = page.add_check_box("", "Keep running when the window is closed", "stays_open", _STAYING)
