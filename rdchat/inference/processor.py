@@ -44,8 +44,7 @@ for name in sys.argv[1:]:
         library = ctypes.CDLL(name)
     except OSError:
         continue
-    names = [before + "openblas_get_corename" + after for before in ("", "scipy_") for after in ("", "64_", "_64")]
-    ask = next(getattr(library, each) for each in names if hasattr(library, each))
+    ask = library.openblas_get_corename
     ask.restype = ctypes.c_char_p
     place = Place()
     ctypes.CDLL(None).dladdr(ask, ctypes.byref(place))
@@ -62,7 +61,7 @@ template <typename T, int N> struct Simd;
 template <typename T, int N> __attribute__((always_inline)) inline Simd<T, N> exp(Simd<T, N>);
 }}
 """
-# A loop of exponentials, which ends with 0 if they add up to 25.6; `count` keeps g++ from knowing the result.
+# A loop of exponentials, which ends with 0 if they add up to 23.53; `count` keeps g++ from knowing the result.
 _TRIAL = """
 int main(int count, char**) {
   float numbers[64], sum = 0;

@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from rdchat import host
 from rdchat.inference import blas, processor
 from rdchat.inference.processor import CORE, better_core, processor_flags
+from tests.inference.stand_in_compiler import put_compiler
 
 AVX2 = {"avx2", "fma"}
 AVX512 = AVX2 | {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
@@ -198,16 +199,8 @@ INCLUDE = Path("/include")
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A stand-in for g++ on a new processor, whose programs end as `RUNS` says."""
-    program = tmp_path / "bin" / "g++"
-    program.parent.mkdir()
-    program.write_text(COMPILER)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("LOG", str(tmp_path / "log"))
-    monkeypatch.setenv("COMPILES", "0")
-    monkeypatch.setenv("RUNS", "0")
     monkeypatch.setattr(processor, "processor_flags", lambda: NEW)
-    return program
+    return put_compiler(monkeypatch, tmp_path, COMPILER, COMPILES="0", RUNS="0")
 
 
 def test_kernels_are_compiled_for_the_processor_after_one_trial(compiler: Path, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class WaitingList(QWidget):
         card = Card(theme)
         card.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
         column(self.title, self._area, within=card, spacing=TIGHT, margins=(LARGE, SMALL, SMALL, SMALL))
-        row(None, (card, 1000), None, within=self, spacing=0, margins=(LARGE, TIGHT) * 2)
+        row(None, (card, 1000), None, within=self, spacing=0, margins=(LARGE, TIGHT, LARGE, TIGHT))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.hide()
 

@@ -88,8 +88,10 @@ class MemoryChart(Chart):
     def _draw_legend(self, drawing: Drawing, part: MemoryPart) -> None:
         line = QRectF(0, drawing.height, drawing.width, scaled(_LINE))
         swatch = _SWATCH if part.color != "text" else 2  # the mark of the limit is a line
-        drawing.area(QRectF((_SWATCH - swatch) / 2, line.center().y() - _SWATCH / 2, swatch, _SWATCH), part.color)
-        drawing.write_text(line.adjusted(_SWATCH + SMALL, 0, -scaled(_FIGURE), 0), part.name, "muted")
+        top = line.center().y() - _SWATCH / 2
+        drawing.area(QRectF((_SWATCH - swatch) / 2, top, swatch, _SWATCH), part.color)
+        name = line.adjusted(_SWATCH + SMALL, 0, -scaled(_FIGURE), 0)
+        drawing.write_text(name, part.name, "muted")
         drawing.write_text(line, size_text(part.size), align="right")
         drawing.add_tooltip(line, part.text)
         drawing.height = line.bottom()

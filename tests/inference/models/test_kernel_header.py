@@ -1,6 +1,5 @@
 """The header of MLX's kernels is compiled once, while a model is loaded."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from rdchat import host
 from rdchat.inference import blas, loading
 from rdchat.inference.loading import header_compiled
+from tests.inference.stand_in_compiler import put_compiler
 
 COMPILER = """#!/bin/sh
 echo "$@" >> "$LOG"
@@ -22,13 +22,7 @@ pytestmark = pytest.mark.skipif(host.MACOS, reason="kernels are files with MLX's
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """What a stand-in for g++ was called with; kernels have an empty folder."""
-    compiler = tmp_path / "bin" / "g++"
-    compiler.parent.mkdir()
-    compiler.write_text(COMPILER)
-    compiler.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{compiler.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("LOG", str(tmp_path / "log"))
-    monkeypatch.setenv("STATUS", "0")
+    put_compiler(monkeypatch, tmp_path, COMPILER, STATUS="0")
     folder = tmp_path / "kernels" / "1.0" / "cpu"
     monkeypatch.setattr(loading, "kernel_header", lambda: folder / blas.HEADER)
     monkeypatch.setattr(loading, "on_gpu", lambda: False)
