@@ -30,9 +30,10 @@ from rdchat.services.models.file_actions import RemovalQuestion
 from rdchat.services.models.fit import Model
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
-from rdchat.ui.files import chips, file_windows
+from rdchat.ui.files import chips, image_window
 from rdchat.ui.files.chips import Picture
-from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
+from rdchat.ui.files.image_window import ImageWindow
+from rdchat.ui.files.sent_text import FileView, PartSheet
 from rdchat.ui.models.computer_pages import MacSheet, ServerSheet
 from rdchat.ui.models.drafters_section import MissingPartSheet
 from rdchat.ui.models.model_row import ModelRow
@@ -211,7 +212,7 @@ def desk(
     held = HeldThread("pictures")
     monkeypatch.setattr(background_work, "SerialThread", HeldThread)
     monkeypatch.setattr(chips, "PICTURES", held)
-    monkeypatch.setattr(file_windows, "PICTURES", held)
+    monkeypatch.setattr(image_window, "PICTURES", held)
     monkeypatch.setattr(chips, "drawn", lambda *_arguments: bytes(buffer.data().data()))
     monkeypatch.setattr(HubAccount, "_find", lambda *_arguments: (None, None))
     monkeypatch.setattr(RemovalQuestion, "for_model", lambda model: RemovalQuestion(model, PLAN))

@@ -17,7 +17,8 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.services.files.prompt_images import seen_size
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip, Picture, part_text, picture_of
-from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
+from rdchat.ui.files.image_window import ImageWindow
+from rdchat.ui.files.sent_text import FileView, PartSheet
 from rdchat.ui.style import (
     TIGHT,
     FileMode,
