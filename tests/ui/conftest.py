@@ -21,7 +21,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.model_sources import ModelSources
 from rdchat.services.storage_watch import SettingsControl
 from rdchat.services.tool_servers import ToolServers
 from rdchat.ui.style import DEFAULT_TEXT, ConsentPause, Theme

@@ -25,8 +25,8 @@ from rdchat.inference.rank_processes.hosts import Host
 from rdchat.services import background_work, remote_servers
 from rdchat.services.files.part_choice import PartChoice
 from rdchat.services.models import library, macs
+from rdchat.services.models.deletion_and_verification import RemovalQuestion
 from rdchat.services.models.downloads import HubAccount
-from rdchat.services.models.file_actions import RemovalQuestion
 from rdchat.services.models.fit import Model
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
@@ -38,7 +38,7 @@ from rdchat.ui.models.computer_pages import MacSheet, ServerSheet
 from rdchat.ui.models.drafters_section import MissingPartSheet
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.models_window import TokenSheet
-from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.reading_pane import PageLinks
 from rdchat.ui.style import Sheet, Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import Job, SerialThread, outcome_of

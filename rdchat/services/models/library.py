@@ -23,7 +23,8 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import Downloads
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_advice, draft_models
 from rdchat.services.models.fit import Model
-from rdchat.services.models.service_base import Find, ModelService, ModelSources
+from rdchat.services.models.model_sources import Find, ModelSources
+from rdchat.services.models.threaded_service import ModelService
 from rdchat.work import Job
 
 # The card in the folder of a drafter that was trained here has a table, whose rows begin with a setup, the number of

@@ -16,7 +16,7 @@ from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.models.fit import Machine, sizes_suggested
 from rdchat.services.models.larger_model import LargerModel, check_text, smallest_that_sees
-from rdchat.services.models.service_base import DeviceMemory
+from rdchat.services.models.model_sources import DeviceMemory
 from rdchat.ui.files.attaching import SharedRow
 from rdchat.ui.style import (
     LARGE,

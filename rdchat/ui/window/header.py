@@ -21,7 +21,7 @@ from rdchat.ui.window.side_windows import SideWindows
 
 if TYPE_CHECKING:
     from rdchat.hub.downloads.download import Download
-    from rdchat.services.models.window_services import Models
+    from rdchat.services.models.model_services import Models
 
 
 class Header(QToolBar):
@@ -128,7 +128,7 @@ class DownloadButton(IconButton):
 
     def _show_totals(self) -> None:
         """Show the share of all downloads, a warning after a failure that was not seen, or nothing."""
-        from rdchat.ui.models.entries import share, totals_text  # noqa: PLC0415  once something is downloaded
+        from rdchat.ui.models.model_texts import share, totals_text  # noqa: PLC0415  once something is downloaded
 
         going = self._models.downloads.going()
         # One that is tried again has no problem any more.

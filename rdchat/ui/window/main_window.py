@@ -27,7 +27,7 @@ from rdchat.chat.conversation import Message
 from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api import Role, Statistics
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.model_sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.model_offers import ModelOffer
 from rdchat.ui.settings.settings_window import SettingsWindow
@@ -59,7 +59,7 @@ from rdchat.ui.window.type_anywhere import TypeAnywhere
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
 
 if TYPE_CHECKING:
-    from rdchat.services.models.window_services import Models
+    from rdchat.services.models.model_services import Models
 
 ON_SCREEN = "The window is on the screen"
 """Logged once; `scripts/smoke.py` waits for it where it cannot see the screen."""

@@ -25,7 +25,7 @@ from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.model_offers import SMALL_STARTERS, STARTERS, SightLine, WelcomeView, starters
 from rdchat.ui.models.drafters_section import MissingPartSheet
-from rdchat.ui.models.entries import facts_of
+from rdchat.ui.models.model_texts import facts_of
 from rdchat.ui.style import MACHINE, Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.services import fakes
