@@ -20,7 +20,8 @@ from rdchat.chat.projects import Folder
 from rdchat.hub.updates import Update
 from rdchat.inference.api import Role
 from rdchat.services.app.update_check import UpdateCheck
-from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
+from rdchat.services.chat.chat_context import Doing, SummaryProgress
+from rdchat.services.chat.context_meter import ContextUse
 from rdchat.services.chat.chat_prompt import ChatPrompt, seen
 from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.chat_controller import ChatController
