@@ -441,12 +441,13 @@ class ChatController(QObject):
 
     def branch(self, message_id: int) -> None:
         """Copy the chat up to a message, with its settings and folder, and open the copy."""
-        if self.chat.temporary:
+        conversation = self.chat.stored_conversation
+        if conversation is None:
             self.chat_notice_raised.emit(NOT_KEPT)
-        elif (conversation := self.chat.stored_conversation) is not None:
-            with self.storage.writing():
-                self.recorder.flush()  # The store makes the copy.
-                self.chats.order.branch(conversation, message_id)
+            return
+        with self.storage.writing():
+            self.recorder.flush()  # The store makes the copy.
+            self.chats.order.branch(conversation, message_id)
 
     def plain_pace(self) -> float | None:
         """Return the loaded model's tokens a second without drafting, by its last reply since it was loaded.

@@ -34,7 +34,7 @@ class ContextUse:
         images: Images of the project and of the messages in the prompt.
         is_estimate: Whether the tokens are estimated, as for a remote model.
         left_out: The images that the prompt does not have.
-        project: Tokens that the project's files add.
+        shared_tokens: Tokens that the project's files add.
         in_passages: The project's files that are not whole.
     """
 
@@ -47,7 +47,7 @@ class ContextUse:
     images: int = 0
     is_estimate: bool = False
     left_out: LeftOut = field(default_factory=dict)
-    project: int = 0
+    shared_tokens: int = 0
     in_passages: Sequence[AttachedFile] = ()
 
     @property
@@ -150,7 +150,7 @@ class ContextMeter(QObject):
             complete = replies.complete(prompt, count_tokens, job.check_cancelled)
             images = len(complete.opening.images) + sum(map(len, complete.images.values()))
             # `use` grows step by step: where a count fails, what is known before it remains.
-            parts = tuple(complete.project.in_passages)
+            parts = tuple(complete.shared.in_passages)
             use = replace(too_long, images=images, left_out=complete.left_out, in_passages=parts)
             with suppress(PromptTooLongError):
                 tokens = count_tokens(complete.turns(job.check_cancelled))
@@ -159,7 +159,7 @@ class ContextMeter(QObject):
                     without = replies.complete(replace(prompt, files=()), count_tokens, job.check_cancelled)
                     # Some templates refuse a chat without a question.
                     with suppress(ModelError):
-                        use = replace(use, project=tokens - count_tokens(without.turns(job.check_cancelled)))
+                        use = replace(use, shared_tokens=tokens - count_tokens(without.turns(job.check_cancelled)))
             return use
 
         job = self._thread.run_job(count, lambda outcome: self._take(job, outcome))

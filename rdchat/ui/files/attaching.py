@@ -239,7 +239,7 @@ class FileAttacher(QObject):
     def shared(self) -> Sequence[AttachedFile]:
         """The files of the open chat's project."""
         chat = self._controller.chat
-        return chat.replies.order.project_files(chat.conversation)
+        return chat.replies.order.files(chat.conversation)
 
     def add_shared(self, index: int) -> None:
         """Attach a file of the project, so that it is read whole, unless the message has it."""

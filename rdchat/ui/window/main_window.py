@@ -339,7 +339,7 @@ class MainWindow(QMainWindow):
         offer = ModelOffer(windows.larger_model, windows.download_row, partial(windows.open_discover, ""), self._theme)
         conversation.welcome.add_offer(offer)
         self.header.model.folder_requested.connect(commands.choose_model)
-        conversation.project.edit_requested.connect(commands.edit_project)
+        conversation.project_line.edit_requested.connect(commands.edit_project)
         row_actions = self.sidebar.row_actions
         row_actions.edit_project = commands.edit_project
         row_actions.has_deleted = self._controller.has_deleted
