@@ -22,13 +22,14 @@ from rdchat.hub import CachedRepository
 from rdchat.hub.verifying_and_deleting import DeletionPlan
 from rdchat.inference.api import Mode, ModelPart
 from rdchat.inference.rank_processes.hosts import Host
-from rdchat.services import background_work, remote_servers
+from rdchat.services import background_work
 from rdchat.services.files.part_choice import PartChoice
 from rdchat.services.models import library, macs
 from rdchat.services.models.deletion_and_verification import RemovalQuestion
 from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.fit import Model
-from rdchat.services.remote_servers import RemoteServers
+from rdchat.services.servers import remote_servers
+from rdchat.services.servers.remote_servers import RemoteServers
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.files import chips, image_window
 from rdchat.ui.files.chips import Picture

@@ -45,9 +45,9 @@ from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FilledPrompt, ProjectTexts
 from rdchat.services.chat.project_files import ProjectFiles
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
-from rdchat.services.chat_caches import DiskCacheControl
-from rdchat.services.earlier_replies import EarlierReplyIndex
+from rdchat.services.engine.chat_caches import DiskCacheControl
 from rdchat.services.engine.draft_control import DraftControl
+from rdchat.services.engine.earlier_replies import EarlierReplyIndex
 from rdchat.services.engine.engine_request import (
     EngineEvent,
     EngineRequest,
@@ -58,8 +58,8 @@ from rdchat.services.engine.engine_request import (
 )
 from rdchat.services.files.part_choice import tokens_of
 from rdchat.services.files.prompt_images import PromptImages
+from rdchat.services.servers.tool_servers import ChatTools, ToolServers, tools_json
 from rdchat.services.storage_watch import StorageWatch
-from rdchat.services.tool_servers import ChatTools, ToolServers, tools_json
 from rdchat.work import SerialThread
 
 # A smaller model repeats its answer where it is asked for a title.

@@ -36,8 +36,8 @@ from rdchat.log import errors_logged
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.engine.engine_request import EngineRequest
+from rdchat.services.servers.tool_servers import with_refusals
 from rdchat.services.storage_watch import StorageWatch
-from rdchat.services.tool_servers import with_refusals
 from rdchat.tools.definitions import ToolDefinition
 
 _LOG = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from PySide6.QtCore import QObject, Qt, Signal
 from rdchat.hub import Suggestion, suggestions
 from rdchat.inference.api import Fit, ModelCard, ModelInfo
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.fit import Machine, sizes_suggested
 from rdchat.services.models.model_sources import DeviceMemory, ModelSources
+from rdchat.services.window.chat_controller import ChatController
 
 if TYPE_CHECKING:
     from rdchat.services.models.model_services import Models

@@ -10,9 +10,9 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import BenchPlan, DraftSettings
 from rdchat.inference.benchmark.result import BenchResult, environment
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.benchmark.plan_form import PlanForm
 from rdchat.ui.benchmark.race import RaceForm, RaceView
 from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export

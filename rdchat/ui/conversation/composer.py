@@ -13,9 +13,9 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS
 from rdchat.inference.api import AnswerShape, ShapeKind
-from rdchat.services.app_status import Status
 from rdchat.services.chat.context_meter import ContextUse
 from rdchat.services.files.part_choice import TokenCount
+from rdchat.services.window.app_status import Status
 from rdchat.ui.conversation.prompt_list import PromptList
 from rdchat.ui.files.attaching import MAX_TEXT, PendingRow
 from rdchat.ui.files.file_drops import has_image, image_in, local_files

@@ -6,7 +6,7 @@ from PySide6.QtCore import Signal
 
 from rdchat.chat.conversation import Message, Notice
 from rdchat.chat.notes import LONGEST_NOTE, Note
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.notices import Banner, BannerArea
 from rdchat.ui.settings.note_list import NoteSheet
 from rdchat.ui.style import Theme, cut, visible_text

@@ -23,10 +23,10 @@ from rdchat.services.chat.chat_context import Doing, SummaryProgress
 from rdchat.services.chat.chat_prompt import ChatPrompt, seen
 from rdchat.services.chat.context_meter import ContextUse
 from rdchat.services.chat.reply_recorder import Reply
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Step
 from rdchat.services.engine.engine_request import Failure
 from rdchat.services.files.part_choice import TokenCount
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style import (
     LARGE,

@@ -14,8 +14,8 @@ from PySide6.QtWidgets import QCheckBox, QLineEdit, QVBoxLayout, QWidget
 from rdchat.chat.attachments.attached_file import too_large
 from rdchat.chat.projects import Folder, Project
 from rdchat.services.chat.project_files import FULL_SHARE
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.tools.built_in import server_title
 from rdchat.ui.conversation.notices import Notices
 from rdchat.ui.conversation.regenerate_sheet import ModelChoice

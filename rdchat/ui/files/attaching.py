@@ -13,9 +13,9 @@ from rdchat.chat.conversation import Message, MessagePath
 from rdchat.files import FORMATS
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.services.files.prompt_images import seen_size
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip, Picture, part_text, picture_of
 from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.files.sent_text import FileView, PartSheet

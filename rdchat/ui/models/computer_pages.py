@@ -20,7 +20,7 @@ from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, ServerSta
 from rdchat.services.models.fit import Model
 from rdchat.services.models.macs import Macs
 from rdchat.services.models.model_services import Models
-from rdchat.services.remote_servers import RemoteServers
+from rdchat.services.servers.remote_servers import RemoteServers
 from rdchat.ui.models.list_entries import Entry
 from rdchat.ui.models.model_row import RowList
 from rdchat.ui.models.model_texts import joined

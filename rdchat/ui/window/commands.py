@@ -22,9 +22,9 @@ from rdchat.chat.settings import MAX_TEXT_SIZE, MIN_TEXT_SIZE
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import Mode, Role
 from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest, request_of_start
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Location, named
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.project_views import ProjectSheet
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet

@@ -11,7 +11,7 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.services.background_work import BackgroundWork
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.notices import UNDO_MS, Action, Notices
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.style import IconButton, Theme, ThemedLabel, Throttle, show_icon

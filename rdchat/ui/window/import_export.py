@@ -20,8 +20,8 @@ from rdchat.chat.transfer.exporting import file_name
 from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api import LoadProgress
-from rdchat.services.chat_controller import NOT_KEPT, ChatController
-from rdchat.services.transfers import Transfers
+from rdchat.services.window.chat_controller import NOT_KEPT, ChatController
+from rdchat.services.window.transfers import Transfers
 from rdchat.ui.style import (
     MEDIUM,
     SMALL,

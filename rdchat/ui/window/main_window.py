@@ -26,8 +26,8 @@ from rdchat import host
 from rdchat.chat.conversation import Message
 from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api import Role, Statistics
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.model_sources import ModelSources
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.model_offers import ModelOffer
 from rdchat.ui.settings.settings_window import SettingsWindow

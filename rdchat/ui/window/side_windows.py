@@ -15,9 +15,9 @@ from rdchat import mac_desktop
 from rdchat.chat.settings import WindowGeometry
 from rdchat.hub import Suggestion
 from rdchat.inference.api import DraftSettings, Role
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.larger_model import LargerModel
 from rdchat.services.models.model_sources import DeviceMemory, ModelSources
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.style import LARGE, Ground, SideWindow, Theme, column, scrolled, show_in_front
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
