@@ -31,10 +31,10 @@ from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.app.start_request import JUST_SHOW, StartRequest
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
-from rdchat.services.models.service_base import ModelSources
-from rdchat.services.transfers import Transfers
+from rdchat.services.models.model_sources import ModelSources
+from rdchat.services.window.chat_controller import ChatController
+from rdchat.services.window.transfers import Transfers
 from rdchat.ui.style import Theme, app_icon, message_box
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.header import DownloadButton

@@ -27,8 +27,8 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.services.chat.chat_context import Doing, SummaryProgress
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.window.chat_controller import ChatController
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role, SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.chips import FileChip
-from rdchat.ui.files.file_windows import PartSheet
+from rdchat.ui.files.sent_text import PartSheet
 from scripts.seeing.drawings import drawing
 from scripts.seeing.make_folder import make_folder
 

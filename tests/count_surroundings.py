@@ -53,8 +53,8 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Engine, LedgerEntry, Mode, Statistics
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.window.main_window import MainWindow
 from tests.services import fakes
 

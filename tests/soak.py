@@ -50,7 +50,7 @@ from rdchat.inference.api import Engine, GenerationRequest, ModelInfo, Role, Sam
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.tools.built_in import BUILT_IN_SERVERS
-from rdchat.ui.conversation.option_sheets import ProjectSheet
+from rdchat.ui.conversation.project_views import ProjectSheet
 from tests.malloc import bytes_in_use
 from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
 

@@ -20,8 +20,8 @@ from rdchat.chat.attachments.file_reader import pdf_texts
 from rdchat.chat.attachments.html_text import fenced, html_to_text, notebook_text
 from rdchat.chat.attachments.kinds import decoded, kind_of
 from rdchat.chat.conversation import Conversation, Message
+from rdchat.chat.option_order import ChatValues
 from rdchat.chat.presets import PLACEHOLDER, LongChats, unused_names
-from rdchat.chat.settings import ChatValues
 from rdchat.chat.storage import DamagedChatError, FullChat, search_text
 from rdchat.chat.storage.search import _snippet
 from rdchat.chat.storage.search_text import WordMatcher, index_text, search_phrases

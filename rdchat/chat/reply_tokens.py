@@ -31,9 +31,12 @@ class ReplyTokens:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def save_tokens(self, message_id: int, tokenizer: str, ids: Sequence[int]) -> None:
-        """Store the ids of a reply, unless it is gone. A change of its text deletes them."""
-        self._database.execute(_SAVE, tokenizer, array("I", ids).tobytes(), message_id)
+    def save_tokens(self, message_id: int, tokenizer: str, ids: Sequence[int]) -> bool:
+        """Store the ids of a reply, unless the file has no such reply; return whether it has.
+
+        A change of its text deletes them.
+        """
+        return self._database.execute(_SAVE, tokenizer, array("I", ids).tobytes(), message_id) > 0
 
     def newest(self, tokenizer: str, after: int) -> Iterator[tuple[int, Sequence[int] | None, str]]:
         """Yield id, token ids and text of the replies that may be drafted from, newest first.

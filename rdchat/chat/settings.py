@@ -1,11 +1,6 @@
-"""The person's settings, stored in a JSON file that a person can read and edit, and the options of chats.
-
-`OptionOrder` has the one order of a chat's options: its own, else its project's, else its preset's, else those of
-Settings, else the model's.
-"""
+"""The person's settings, stored in a JSON file that a person can read and edit."""
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
@@ -13,20 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from rdchat import host, paths
-from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import NEW_CHAT, Conversation, Notice, is_temporary
+from rdchat.chat.conversation import Notice
 from rdchat.chat.presets import STARTER_PROMPTS, LongChats, Preset, SavedPrompt
-from rdchat.chat.projects import Folder, Project
 from rdchat.errors import file_error
 from rdchat.files import atomic_file, from_plain, json_or_none, set_aside
 from rdchat.inference.api import (
-    AnswerShape,
     DraftSettings,
     Dtype,
     ImageCap,
     SamplingDefaults,
     SamplingParams,
-    ThinkingChoice,
     check_seed,
     require,
 )
@@ -43,9 +34,6 @@ MAX_STORED_GB = 999
 """Limit of the size of the caches on disk, in GB."""
 # Each item of these is read by itself, and kept in the file if it cannot be read.
 _LISTS = ("presets", "prompts", "tool_servers", "remote_servers", "hosts")
-
-_NO_PRESET = Preset("", "")
-_NO_FOLDERS: dict[int, Folder] = {}
 
 
 class Appearance(StrEnum):
@@ -418,143 +406,5 @@ def _as_text(name: str) -> str:
     return name.rpartition(".")[2].replace("_", " ")
 
 
-@dataclass(frozen=True, slots=True)
-class ChatValues:
-    """The options in effect for a chat; fields have the names of those in `Conversation` and `Preset`.
-
-    Attributes:
-        draft: None for the draft settings of the model.
-    """
-
-    system_prompt: str
-    sampling: SamplingParams
-    thinking_choice: ThinkingChoice | None
-    thinking_tokens: int | None
-    answer_shape: AnswerShape | None
-    draft: DraftSettings | None
-    long_chats: LongChats
-
-
-@dataclass(frozen=True, slots=True)
-class OptionOrder:
-    """Resolves the options that chats have with a model.
-
-    "Usual" is what a chat has without a choice of its own, and there are two choices:
-    - A preset. `usual_preset` is that of a chat that has chosen nothing.
-    - Its own options, such as a temperature (`Conversation.own_values`); the preset is not one of them. `usual` has the
-      values without them, but with the preset that the chat chose.
-
-    For example, the temperature is 1.0 in Settings and 0.2 in the preset that a chat chose, and the chat's own is 0.5.
-    `usual` has 0.2 and `effective_values` has 0.5, so `own` returns the chat's sampling.
-
-    Attributes:
-        settings: The app's settings.
-        defaults: The sampling of the model.
-        model: Folder of the model; None without one.
-        find_folder: Returns a folder of chats by its id, if it is there; one with something to share is a project.
-    """
-
-    settings: Settings
-    defaults: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
-    model: Path | None = None
-    find_folder: Callable[[int], Folder | None] = _NO_FOLDERS.get
-
-    def project_folder(self, chat: Conversation) -> Folder | None:
-        """The folder whose project a chat has: the nearest one around it; None outside of projects."""
-        folder = self.find_folder(chat.folder_id or 0)
-        while folder is not None and not folder.is_project:
-            folder = self.find_folder(folder.parent_id or 0)
-        return folder
-
-    def project(self, chat: Conversation) -> Project:
-        """What a chat shares with the others of its project; nothing outside of projects."""
-        folder = self.project_folder(chat)
-        return folder.project if folder else Project()
-
-    def note_folders(self, chat: Conversation) -> tuple[int | None, ...]:
-        """Return the folders whose notes a chat has, that of its own notes last; None stands for all chats."""
-        if is_temporary(chat.id) or not chat.own.notes:
-            return ()
-        folder = self.project_folder(chat)
-        shared = (None,) if self.settings.notes_everywhere else ()
-        return (*shared, folder.id) if folder else shared
-
-    def project_files(self, chat: Conversation) -> tuple[AttachedFile, ...]:
-        """The files that a chat shares with the others of its project."""
-        folder = self.project_folder(chat)
-        return folder.files if folder else ()
-
-    @property
-    def model_preset(self) -> Preset | None:
-        """The default preset of the model."""
-        return next((each for each in self.settings.presets if str(self.model) in each.models), None)
-
-    def usual_preset(self, chat: Conversation) -> Preset | None:
-        """The preset of a chat that has chosen nothing: its project's, else the model's default preset."""
-        return self._preset(self.project(chat).preset) or self.model_preset
-
-    def preset(self, chat: Conversation = NEW_CHAT) -> Preset | None:
-        """Return the preset that a chat chose, else its usual one.
-
-        None if there is none, if the chat chose to have none (an empty id), or if the chosen one was deleted.
-        """
-        return self.usual_preset(chat) if chat.own.preset is None else self._preset(chat.own.preset)
-
-    def _preset(self, preset_id: str | None) -> Preset | None:
-        return next((each for each in self.settings.presets if each.id == preset_id), None)
-
-    def tools(self, chat: Conversation) -> tuple[str, ...]:
-        """Return the names of the tool servers of a chat: its own, or its project's."""
-        is_own = chat.own.tools or "tools" in chat.own.cleared
-        return chat.own.tools if is_own else self.project(chat).tools
-
-    def usual(self, chat: Conversation = NEW_CHAT) -> ChatValues:
-        """Return the values of a chat without its own options, with the preset that it chose or the usual one."""
-        preset = self.preset(chat) or _NO_PRESET
-        settings = self.settings
-        prompt = settings.system_prompt if preset.system_prompt is None else preset.system_prompt
-        instructions = self.project(chat).instructions
-        prompt = instructions if instructions.strip() else prompt
-        sampling = replace(settings.sampling_for(self.defaults), **preset.chosen_sampling)
-        return ChatValues(
-            prompt,
-            sampling,
-            preset.thinking_choice,
-            preset.thinking_tokens,
-            preset.answer_shape,
-            preset.draft,
-            preset.long_chats or settings.long_chats,
-        )
-
-    def effective_values(self, chat: Conversation) -> ChatValues:
-        """Return what applies to a chat: its own options over the usual values."""
-        return replace(self.usual(chat), **chat.own_values)
-
-    def own(self, chat: Conversation, values: ChatValues) -> dict[str, Any]:
-        """Return those of some values, by name, that differ from `usual` of a chat: its own options."""
-        usual = _by_name(self.usual(chat))
-        return {name: value for name, value in _by_name(values).items() if value != usual[name]}
-
-    def as_preset(self, chat: Conversation, name: str, draft: DraftSettings | None) -> Preset:
-        """Return the values of a chat as a new preset, with another `draft`.
-
-        The preset leaves open what the chat has from Settings or the model. What the chat's present preset sets is set
-        in the new one too, even where it equals the value of Settings. The instructions of its project count as its
-        system prompt, and are set.
-        """
-        values = self.effective_values(chat)
-        present = self.preset(chat) or _NO_PRESET
-        without_presets = replace(self, settings=replace(self.settings, presets=())).usual()
-        usual_sampling = asdict(without_presets.sampling)
-        changed = {key for key, value in asdict(values.sampling).items() if value != usual_sampling[key]}
-        chosen = tuple(key for key in usual_sampling if key in changed or key in present.sampling_chosen)
-        new = Preset(name, sampling_chosen=chosen, **_by_name(replace(values, draft=draft)))
-        if present.long_chats is None and values.long_chats is without_presets.long_chats:
-            new = replace(new, long_chats=None)
-        if present.system_prompt is None and values.system_prompt == without_presets.system_prompt:
-            new = replace(new, system_prompt=None)
-        return new
-
-
-def _by_name(values: ChatValues | Consents) -> dict[str, Any]:
+def _by_name(values: Consents) -> dict[str, Any]:
     return {each.name: getattr(values, each.name) for each in fields(values)}

@@ -34,7 +34,12 @@ from rdchat.hub.hub_api import HubApi
 from rdchat.hub.verifying_and_deleting import NoTrashError, Verdict
 from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
 from rdchat.inference.models.model_locations import HUB, find_card, listed_name
-from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify, verdict_of
+from rdchat.services.models.deletion_and_verification import (
+    RemovalQuestion,
+    reason_not_to_delete,
+    reason_not_to_verify,
+    verdict_of,
+)
 from rdchat.wording import byte_rate, parameter_text, size_text, time_left
 
 # Most results of a search.

@@ -21,7 +21,7 @@ from rdchat.server.server_settings import CONTAINER_HOST, DEFAULT_HOST, ServerSe
 from rdchat.services.app.event_loop import QuitSignals
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import Failure
-from rdchat.services.server_control import SharedEngine
+from rdchat.services.servers.server_control import SharedEngine
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from rdchat.chat.conversation import NEW_CHAT, OwnOptions
+from rdchat.chat.option_order import OptionOrder
 from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name, unused_names
-from rdchat.chat.settings import OptionOrder, Settings, SettingsStore
+from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import (
     AnswerShape,

@@ -7,7 +7,8 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import Message, MessageStatus, Origin, OwnOptions, call_of
-from rdchat.chat.settings import OptionOrder, Settings
+from rdchat.chat.option_order import OptionOrder
+from rdchat.chat.settings import Settings
 from rdchat.chat.storage import FullChat, SearchQuery, SearchReader
 from rdchat.chat.storage.stored_chats import read_chat, read_messages
 from rdchat.chat.store import ConversationStore

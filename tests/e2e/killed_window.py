@@ -25,8 +25,8 @@ from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api import GenerationRequest, Role
 from rdchat.services.chat.chat_context import Doing
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.conversation.chat_lines import TemporaryBar
-from rdchat.ui.conversation.option_sheets import ProjectSheet
+from rdchat.ui.conversation.project_views import ProjectSheet
+from rdchat.ui.conversation.temporary_bar import TemporaryBar
 from tests.chat.transfer.samples import ours
 from tests.hostile.heartbeat import Heartbeat, Script, wait
 from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply

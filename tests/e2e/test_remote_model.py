@@ -28,7 +28,7 @@ from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
-from rdchat.services.server_control import SharedEngine
+from rdchat.services.servers.server_control import SharedEngine
 from tests.inference.fakes import reply_end
 
 KEY = "a-key-for-tests"

@@ -12,9 +12,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Engine
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient, _EngineThread
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.window.chat_controller import ChatController
 from tests.services.fakes import Gate, ScriptedEngine
 from tests.services.tool_fakes import ScriptedServers
 from tests.services.window import Window

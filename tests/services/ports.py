@@ -4,7 +4,7 @@ import pytest
 
 from rdchat.chat.settings import Settings
 from rdchat.inference.remote.server_list import DEFAULT_PORT
-from rdchat.services import server_control
+from rdchat.services.servers import server_control
 
 
 @pytest.fixture(autouse=True)

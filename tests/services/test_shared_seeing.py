@@ -18,7 +18,7 @@ from rdchat.inference.vision.image_rows import ImageRows, SeenImage
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
-from rdchat.services.server_control import SharedEngine
+from rdchat.services.servers.server_control import SharedEngine
 from tests.inference.vision.pictures import encoded, photo
 from tests.inference.vision.seeing_models import seeing_folder
 from tests.server.conftest import openai_client

@@ -13,10 +13,10 @@ from rdchat.chat.conversation import Conversation, Message, Notice
 from rdchat.chat.projects import Folder, Project
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Dtype, Statistics
-from rdchat.services.chat.chat_context import ContextUse
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.chat.context_meter import ContextUse
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import PendingFile
+from rdchat.services.window.chat_controller import ChatController
 from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine
 from tests.stores import written_by_hand

@@ -17,13 +17,13 @@ from rdchat.chat.conversation import MessagePath
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.model_sources import ModelSources
+from rdchat.services.servers.tool_servers import ToolServers
 from rdchat.services.storage_watch import SettingsControl
-from rdchat.services.tool_servers import ToolServers
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.style import DEFAULT_TEXT, ConsentPause, Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow

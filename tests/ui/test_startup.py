@@ -16,7 +16,7 @@ from tests.services.models.macs import GB, mac
 
 # Each line tells of the imports up to it.
 _START = """
-import sys, rdchat.services.models.window_services, rdchat.ui.models
+import sys, rdchat.services.models.model_services, rdchat.ui.models
 print({'mlx', 'huggingface_hub', 'httpx2', 'keyring', 'numpy'} & set(sys.modules))
 import rdchat.app as app
 print({'mlx', 'mlx_lm', 'transformers', 'huggingface_hub', 'numpy', 'gguf'} & set(sys.modules))

@@ -22,22 +22,24 @@ from rdchat.hub import CachedRepository
 from rdchat.hub.verifying_and_deleting import DeletionPlan
 from rdchat.inference.api import Mode, ModelPart
 from rdchat.inference.rank_processes.hosts import Host
-from rdchat.services import background_work, remote_servers
+from rdchat.services import background_work
 from rdchat.services.files.part_choice import PartChoice
 from rdchat.services.models import library, macs
+from rdchat.services.models.deletion_and_verification import RemovalQuestion
 from rdchat.services.models.downloads import HubAccount
-from rdchat.services.models.file_actions import RemovalQuestion
 from rdchat.services.models.fit import Model
-from rdchat.services.remote_servers import RemoteServers
+from rdchat.services.servers import remote_servers
+from rdchat.services.servers.remote_servers import RemoteServers
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
-from rdchat.ui.files import chips, file_windows
+from rdchat.ui.files import chips, image_window
 from rdchat.ui.files.chips import Picture
-from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
+from rdchat.ui.files.image_window import ImageWindow
+from rdchat.ui.files.sent_text import FileView, PartSheet
 from rdchat.ui.models.computer_pages import MacSheet, ServerSheet
 from rdchat.ui.models.drafters_section import MissingPartSheet
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.models_window import TokenSheet
-from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.reading_pane import PageLinks
 from rdchat.ui.style import Sheet, Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import Job, SerialThread, outcome_of
@@ -211,7 +213,7 @@ def desk(
     held = HeldThread("pictures")
     monkeypatch.setattr(background_work, "SerialThread", HeldThread)
     monkeypatch.setattr(chips, "PICTURES", held)
-    monkeypatch.setattr(file_windows, "PICTURES", held)
+    monkeypatch.setattr(image_window, "PICTURES", held)
     monkeypatch.setattr(chips, "drawn", lambda *_arguments: bytes(buffer.data().data()))
     monkeypatch.setattr(HubAccount, "_find", lambda *_arguments: (None, None))
     monkeypatch.setattr(RemovalQuestion, "for_model", lambda model: RemovalQuestion(model, PLAN))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rdchat.services.chat.tool_call_control import Scope
-from rdchat.services.tool_servers import ServerState
+from rdchat.services.servers.tool_servers import ServerState
 from rdchat.ui.transcript.message_kinds import ToolMessage
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.pending_calls import PendingCalls

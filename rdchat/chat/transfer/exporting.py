@@ -22,8 +22,9 @@ from urllib.parse import quote
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.chat.attachments.html_text import fenced
 from rdchat.chat.conversation import MadeWith, Message, MessageStatus
+from rdchat.chat.option_order import ChatValues, OptionOrder
 from rdchat.chat.projects import Folder
-from rdchat.chat.settings import ChatValues, OptionOrder, Settings
+from rdchat.chat.settings import Settings
 from rdchat.chat.storage import (
     FullChat,
     folders_listed,
@@ -298,7 +299,7 @@ def export_chats(
         else:
 
             def text_of(chat: FullChat, images: Path) -> str:
-                shared = order.project_files(chat.conversation)
+                shared = order.files(chat.conversation)
                 addresses = _write_images(chat, images, job)
                 values = order.effective_values(chat.conversation)
                 files = shared if shares else _named(shared)

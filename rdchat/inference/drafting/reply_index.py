@@ -1,4 +1,4 @@
-"""An index of earlier replies, for prompt lookup: `services.earlier_replies` fills it from the store. No MLX here."""
+"""An index of earlier replies, for prompt lookup, which `services/engine/earlier_replies.py` fills. No MLX here."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile

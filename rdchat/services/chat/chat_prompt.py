@@ -103,7 +103,7 @@ class ChatPrompt:
         check: Callable[[], None] = lambda: None,
         *,
         image_of: ImageOf = lambda _file, _check: None,
-        project: ProjectTexts = ProjectTexts(),
+        shared: ProjectTexts = ProjectTexts(),
     ) -> "FilledPrompt":
         """Return the prompt with what the model sees of its path (`seen`), and the files before each message's text.
 
@@ -113,11 +113,11 @@ class ChatPrompt:
             text_of: Reads the text of a file.
             check: Called before each message; what it raises ends the work.
             image_of: Reads an image; None if it cannot be read, for which there is a line of text.
-            project: What the files of the project add.
+            shared: What the files of the project add.
         """
-        of_project = [(file, image_of(file, check)) for file in project.images]
+        of_project = [(file, image_of(file, check)) for file in shared.images]
         unreadable = [block_of(file, "") for file, image in of_project if image is None]
-        text = "\n\n".join(filter(None, [project.opening, *unreadable]))
+        text = "\n\n".join(filter(None, [shared.opening, *unreadable]))
         opening = ChatMessage(Role.USER, text, images=tuple(image for _, image in of_project if image))
         path: list[Message] = []
         images: dict[int, tuple[ChatImage, ...]] = {}
@@ -126,7 +126,7 @@ class ChatPrompt:
             pairs = [(file, image_of(file, check) if file.kind is FileKind.IMAGE else None) for file in each.files]
             images[each.id] = tuple(image for _, image in pairs if image)
             blocks = [block_of(file, text_of(file)) for file, image in pairs if image is None]
-            parts = [*blocks, project.passages.get(each.id, ""), each.text]
+            parts = [*blocks, shared.passages.get(each.id, ""), each.text]
             path.append(replace(each, text="\n\n".join(part for part in parts if part.strip())))
         # Images beyond the limit: the first messages give theirs up, oldest first, until there are few enough. Those of
         # the project and of the typed question stay.
@@ -139,9 +139,9 @@ class ChatPrompt:
                 images[each.id] = images[each.id][excess:]
                 left_out[each.id] = [image.digest for image in oldest]
                 excess -= len(oldest)
-        typed = "\n\n".join(filter(None, [self.typed_files, project.passages.get(None, ""), self.typed]))
+        typed = "\n\n".join(filter(None, [self.typed_files, shared.passages.get(None, ""), self.typed]))
         return FilledPrompt(
-            path, self.system_prompt, opening, self.notes, typed, self.typed_images, images, left_out, project
+            path, self.system_prompt, opening, self.notes, typed, self.typed_images, images, left_out, shared
         )
 
 
@@ -158,7 +158,7 @@ class FilledPrompt:
         typed_images: The images of that question.
         images: The images of the path's messages, by their ids.
         left_out: The oldest images of many, in whose place a line stands.
-        project: What the files of the project add.
+        shared: What the files of the project add.
     """
 
     path: Sequence[Message]
@@ -169,7 +169,7 @@ class FilledPrompt:
     typed_images: tuple[ChatImage, ...]
     images: Images
     left_out: LeftOut
-    project: ProjectTexts
+    shared: ProjectTexts
 
     @property
     def asks(self) -> bool:

@@ -20,8 +20,8 @@ from rdchat.chat.conversation import (
     from_cut,
     is_temporary,
 )
+from rdchat.chat.option_order import ChatValues
 from rdchat.chat.projects import Folder
-from rdchat.chat.settings import ChatValues
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.summaries import ContextCut
 from rdchat.chat.titles import title_from_prompt
@@ -172,7 +172,7 @@ class OpenChat(QObject):
             typed.strip(),
             blocks,
             images,
-            files=self.replies.order.project_files(self.conversation),
+            files=self.replies.order.files(self.conversation),
             notes=self.replies.notes(self.conversation),
         )
 
@@ -270,6 +270,7 @@ class OpenChat(QObject):
                 last = self._store.reopen_message(self._store.messages(chat.id).ids[-1])
                 # It belongs to the stored chat from here on: the end of the temporary one does not stop it.
                 self.replies.recorder.continue_reply(reply, last, chat)
+                self.replies.traces.drop_trace(reply)
             self._end_temporary()
             self.unsent.save_text(chat.id, None, typed)
             for message in waiting:
@@ -375,7 +376,7 @@ class OpenChat(QObject):
         """
         own = self.conversation.own
         chosen = tuple(servers)
-        usual = self.replies.order.project(self.conversation).tools
+        usual = self.replies.order.usual_tools(self.conversation)
         cleared = tuple(each for each in own.cleared if each != "tools")
         if usual and not chosen:
             cleared += ("tools",)

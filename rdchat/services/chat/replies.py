@@ -20,11 +20,10 @@ from rdchat.chat.conversation import (
     MessageStatus,
     Notice,
     from_cut,
-    is_temporary,
 )
 from rdchat.chat.notes import Note, notes_text
+from rdchat.chat.option_order import OptionOrder
 from rdchat.chat.projects import Folder
-from rdchat.chat.settings import OptionOrder
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import (
     ChatMessage,
@@ -46,9 +45,9 @@ from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FilledPrompt, ProjectTexts
 from rdchat.services.chat.project_files import ProjectFiles
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
-from rdchat.services.chat_caches import DiskCacheControl
-from rdchat.services.earlier_replies import EarlierReplyIndex
+from rdchat.services.engine.chat_caches import DiskCacheControl
 from rdchat.services.engine.draft_control import DraftControl
+from rdchat.services.engine.earlier_replies import EarlierReplyIndex
 from rdchat.services.engine.engine_request import (
     EngineEvent,
     EngineRequest,
@@ -59,8 +58,8 @@ from rdchat.services.engine.engine_request import (
 )
 from rdchat.services.files.part_choice import tokens_of
 from rdchat.services.files.prompt_images import PromptImages
+from rdchat.services.servers.tool_servers import ChatTools, ToolServers, tools_json
 from rdchat.services.storage_watch import StorageWatch
-from rdchat.services.tool_servers import ChatTools, ToolServers, tools_json
 from rdchat.work import SerialThread
 
 # A smaller model repeats its answer where it is asked for a title.
@@ -222,7 +221,7 @@ class Replies(QObject):
         Otherwise, if no model is loaded, load the chosen one. A project takes the model from no other chat: where its
         own is not here, nothing is loaded, and where that fails, the model from before is loaded again.
         """
-        model = self.order.project(chat).model
+        model = self.order.model_name(chat)
         if self.missing_model(chat):
             return
         if model not in {None, self.model.chosen} and not self.live:
@@ -232,7 +231,7 @@ class Replies(QObject):
 
     def missing_model(self, chat: Conversation) -> str:
         """Return that the model of a chat's project is gone; empty where it is here, or the project has none."""
-        model = self.order.project(chat).model
+        model = self.order.model_name(chat)
         is_loaded = self.model.info is not None and model == self.model.chosen
         servers = [each.name for each in self.drafting.control.values.remote_servers]
         if model is None or is_loaded or is_known(model, servers):
@@ -256,7 +255,7 @@ class Replies(QObject):
         own = reply.made_with.system_prompt if reply.made_with is not None else None
         order = self.order
         system_prompt = order.effective_values(conversation).system_prompt if own is None else own
-        files = order.project_files(conversation)
+        files = order.files(conversation)
         prompt = ChatPrompt(from_cut(path), system_prompt, files=files, notes=self.notes(conversation))
         # Between the rounds of calls a server that failed is not tried again.
         if not prompt.ends_with_result:
@@ -293,7 +292,7 @@ class Replies(QObject):
             if not live.ended:
                 live.break_off(MessageStatus.INTERRUPTED)
                 self.ended.emit(live.message)
-        self.traces.forget_temporary()
+            self.traces.drop_trace(live.message.id)
         self.state_changed.emit()
 
     def new_chat(self, chat: Conversation = NEW_CHAT) -> Conversation:
@@ -303,8 +302,8 @@ class Replies(QObject):
         notes or its project has files: these go to a server only once the person was asked.
         """
         model = self.model.info
-        is_other = self.order.project(chat).model not in {None, self.model.chosen}
-        if model is None or not model.server or is_other or self.order.project_files(chat) or self.notes(chat):
+        is_other = self.order.model_name(chat) not in {None, self.model.chosen}
+        if model is None or not model.server or is_other or self.order.files(chat) or self.notes(chat):
             return chat
         return chat.allowed(model.device)
 
@@ -313,7 +312,7 @@ class Replies(QObject):
         model = self.model.info
         if model is None or not model.server:
             return True
-        prompt = prompt or ChatPrompt((), "", files=self.order.project_files(chat), notes=self.notes(chat))
+        prompt = prompt or ChatPrompt((), "", files=self.order.files(chat), notes=self.notes(chat))
         return prompt.permission(model.device) in chat.own.sent_to
 
     def agree(self, waiting: Reply, address: str) -> None:
@@ -357,7 +356,7 @@ class Replies(QObject):
         See `PromptImages.image` for `counted`.
         """
         model = self.model.info
-        project = ProjectTexts()
+        shared = ProjectTexts()
         if model is not None:
             limit = min(self.drafting.control.values.notes_tokens, model.context_length // _NOTES_SHARE)
             notes = prompt.notes
@@ -366,9 +365,9 @@ class Replies(QObject):
             prompt = replace(prompt, notes=notes[bisect_left(range(len(notes)), True, key=fits) :])
             length = model.context_length
             goes_back = model.goes_back
-            project = self._project_files.texts(prompt, str(model.path), length, count, check, for_all=not goes_back)
+            shared = self._project_files.texts(prompt, str(model.path), length, count, check, for_all=not goes_back)
         image_of = partial(self.image_of, counted=counted)
-        return prompt.with_files(self.file_text, check, image_of=image_of, project=project)
+        return prompt.with_files(self.file_text, check, image_of=image_of, shared=shared)
 
     @property
     def _image_cap(self) -> ImageCap:
@@ -423,7 +422,7 @@ class Replies(QObject):
             asking: Count = lambda messages: self._counting.do(lambda _: count(messages)).result(check)  # noqa: E731
             complete = self.complete(prompt, asking, check, counted=False)
             if not prompt.ends_with_result:
-                live.passages = tuple(f"{file.name}: {file.taken}" for file in complete.project.found)
+                live.passages = tuple(f"{file.name}: {file.taken}" for file in complete.shared.found)
             return GenerationRequest(
                 complete.turns(check),
                 sampling=sampling,
@@ -509,10 +508,9 @@ class Replies(QObject):
         else:
             live.end_reply(end, self.model.info)
         self.recorder.save_texts()
-        chat = live.conversation.id
         is_complete = live.message.status is MessageStatus.COMPLETE
         # Not of a continued reply: the engine has only its last part.
-        if end is not None and not live.begins_at and is_complete and chat and not is_temporary(chat):
+        if end is not None and not live.begins_at and is_complete:
             self._earlier.add_reply(live.message.id, end.token_ids)
         self.ended.emit(live.message)
 

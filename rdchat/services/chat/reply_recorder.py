@@ -15,16 +15,7 @@ from functools import cache
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
-from rdchat.chat.conversation import (
-    Conversation,
-    Drafting,
-    MadeWith,
-    Message,
-    MessageStatus,
-    Notice,
-    Thinking,
-    is_temporary,
-)
+from rdchat.chat.conversation import Conversation, Drafting, MadeWith, Message, MessageStatus, Notice, Thinking
 from rdchat.chat.reply_trace import ReplyTrace, decode, encode
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
@@ -45,8 +36,8 @@ from rdchat.log import errors_logged
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.engine.engine_request import EngineRequest
+from rdchat.services.servers.tool_servers import with_refusals
 from rdchat.services.storage_watch import StorageWatch
-from rdchat.services.tool_servers import with_refusals
 from rdchat.tools.definitions import ToolDefinition
 
 _LOG = logging.getLogger(__name__)
@@ -93,11 +84,11 @@ class Reply:
 
     @property
     def missing(self) -> int:
-        """Number of characters that the store does not have; 0 for a reply that is in no chat, or a temporary one.
+        """Number of characters that the store does not have; 0 for a reply that is in no chat.
 
         If neither text begins with the other, the store counts as having none of it.
         """
-        if not self.message.conversation_id or is_temporary(self.message.id):
+        if not self.message.conversation_id:
             return 0
         text = self.message.text
         saved = self.saved_text
@@ -424,11 +415,9 @@ class TraceRecorder(QObject):
         except StorageError as error:
             _LOG.warning("Traces wait to be stored: %s", error)
 
-    def forget_temporary(self) -> None:
-        """Forget the traces of a temporary chat."""
-        for message_id in filter(is_temporary, tuple(self._live)):
-            del self._live[message_id]
-        self._unsaved = [unsaved for unsaved in self._unsaved if not is_temporary(unsaved.message_id)]
+    def drop_trace(self, message_id: int) -> None:
+        """Forget the trace of a reply that is written, and whose chat is gone; that of an ended one finds no reply."""
+        self._live.pop(message_id, None)
 
     def end_traces(self) -> None:
         """Store the remaining traces, and end the thread."""

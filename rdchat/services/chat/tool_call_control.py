@@ -30,8 +30,8 @@ from rdchat.inference.api import FinishReason, Role, ToolCall
 from rdchat.services.chat.chat_prompt import NOT_RUN, ChatPrompt
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.reply_recorder import Reply
+from rdchat.services.servers.tool_servers import NO_TOOLS
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
-from rdchat.services.tool_servers import NO_TOOLS
 from rdchat.tools.definitions import ToolDefinition, ToolResult
 from rdchat.work import CancelledError, Job
 

@@ -1,1 +1,1 @@
-"""The engine thread and its client on the main thread, with draft settings, times and benchmarks of replies."""
+"""The engine thread and its client on the main thread: draft settings, caches, earlier replies, times, benchmarks."""

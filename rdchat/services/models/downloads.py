@@ -25,7 +25,7 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadLimits
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.services.background_work import BackgroundWork, MainThread
-from rdchat.services.models.service_base import ModelService
+from rdchat.services.models.threaded_service import ModelService
 from rdchat.work import Job
 
 _LOG = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from rdchat.hub import (
 from rdchat.inference.api import Fit
 from rdchat.services.models.card_text import plain_card
 from rdchat.services.models.fit import Machine, pair_bytes, sizes_read
-from rdchat.services.models.service_base import ModelService
+from rdchat.services.models.threaded_service import ModelService
 from rdchat.work import Job
 
 # A search asks for so many results first, and for more each time that the person wants more.

@@ -13,12 +13,12 @@ from PySide6.QtCore import QObject, Qt, Signal
 from rdchat.hub import Suggestion, suggestions
 from rdchat.inference.api import Fit, ModelCard, ModelInfo
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.fit import Machine, sizes_suggested
-from rdchat.services.models.service_base import DeviceMemory, ModelSources
+from rdchat.services.models.model_sources import DeviceMemory, ModelSources
+from rdchat.services.window.chat_controller import ChatController
 
 if TYPE_CHECKING:
-    from rdchat.services.models.window_services import Models
+    from rdchat.services.models.model_services import Models
 
 # A machine that reports at least this share of a size counts as one of that size: a Mac of 16 GB may report a bit less.
 _ALMOST = 0.97

@@ -19,11 +19,12 @@ from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.inference.api import DraftSettings, Mode, ModelCard, ModelPart
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import Downloads
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_advice, draft_models
 from rdchat.services.models.fit import Model
-from rdchat.services.models.service_base import Find, ModelService, ModelSources
+from rdchat.services.models.model_sources import Find, ModelSources
+from rdchat.services.models.threaded_service import ModelService
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.work import Job
 
 # The card in the folder of a drafter that was trained here has a table, whose rows begin with a setup, the number of

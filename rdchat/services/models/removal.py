@@ -1,6 +1,6 @@
 """Deletes models and drafters, restores them from the Trash, and verifies models, on threads.
 
-The rules are in `file_actions`; here they run beside the window, and the outcome is a signal.
+The rules are in `deletion_and_verification`; here they run beside the window, and the outcome is a signal.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from PySide6.QtCore import QFile, Signal, SignalInstance
 from rdchat.errors import RdchatError
 from rdchat.hub.verifying_and_deleting import NoTrashError, TrashedFolder, put_back
 from rdchat.inference.api import ModelCard
-from rdchat.services.models.file_actions import RemovalQuestion, verdict_of
-from rdchat.services.models.service_base import ModelService
+from rdchat.services.models.deletion_and_verification import RemovalQuestion, verdict_of
+from rdchat.services.models.threaded_service import ModelService
 
 
 class Removal(ModelService):

@@ -10,9 +10,9 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import BenchPlan, DraftSettings
 from rdchat.inference.benchmark.result import BenchResult, environment
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.benchmark.plan_form import PlanForm
 from rdchat.ui.benchmark.race import RaceForm, RaceView
 from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
@@ -63,8 +63,8 @@ class BenchmarkWindow(SideWindow):
         super().__init__("Benchmark", (1080, 720), (720, 540), parent)
         self._controller = controller
         self._benchmark = controller.benchmark
-        # Whether the race was opened from a temporary chat, so that its prompt may be of that.
-        self._is_temporary = False
+        # The chats that the race was opened from: its prompt may be of one of them.
+        self._chats = set[int | None]()
         # How the last action ended, until the next one: text and colour.
         self._outcome: tuple[str, str] | None = None
         self.race_form = RaceForm(controller)
@@ -119,7 +119,7 @@ class BenchmarkWindow(SideWindow):
         self._controller.status.changed.connect(self._show_state)
         # The form is connected first, so the plan that this reads has the modes that can run now.
         self._controller.drafting.changed.connect(self._show_state)
-        self._controller.chat.temporary_ended.connect(self._forget_temporary)
+        self._controller.chat.temporary_ended.connect(self._forget_chat)
 
     def open_benchmark(self, prompt: str, tried: DraftSettings | None = None) -> None:
         """Show the window at the page that it showed last, with a prompt for the page of one.
@@ -131,7 +131,7 @@ class BenchmarkWindow(SideWindow):
             tried: Draft settings to try on the page of one prompt, which is shown then.
         """
         if not self._benchmark.running:
-            self._is_temporary |= self._controller.chat.temporary
+            self._chats.add(self._controller.chat.id)
             self.race_form.open_with(prompt, tried)
             if tried:
                 self.tabs.setCurrentIndex(0)
@@ -200,10 +200,9 @@ class BenchmarkWindow(SideWindow):
             self.stack.setCurrentIndex(0)
         self._benchmark.run_plan(plan, environment(self._controller.model_slot.info))
 
-    def _forget_temporary(self) -> None:
+    def _forget_chat(self, chat_id: int) -> None:
         """Show nothing of a temporary chat that ended."""
-        if self._is_temporary:
-            self._is_temporary = False
+        if chat_id in self._chats:
             self._benchmark.end_runs()
             self.race_form.prompt.clear()
             self.race.clear_replies("Drafting")

@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QPlainTextEdit, QSlider, QSpinBox, QWidget
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import BenchCell, BenchPiece, BenchPlan, BenchRun, DraftSettings, Mode, Prompt, fresh_seed
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.style import (
     LARGE,
     MEDIUM,

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QCheckBox, QScrollBar, QWidget
 from rdchat.chat.conversation import Message
 from rdchat.inference.api import Role
 from rdchat.services.background_work import BackgroundWork
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.style import (
     LARGE,
     MEDIUM,

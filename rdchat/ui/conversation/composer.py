@@ -13,9 +13,9 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS
 from rdchat.inference.api import AnswerShape, ShapeKind
-from rdchat.services.app_status import Status
-from rdchat.services.chat.chat_context import ContextUse
+from rdchat.services.chat.context_meter import ContextUse
 from rdchat.services.files.part_choice import TokenCount
+from rdchat.services.window.app_status import Status
 from rdchat.ui.conversation.prompt_list import PromptList
 from rdchat.ui.files.attaching import MAX_TEXT, PendingRow
 from rdchat.ui.files.file_drops import has_image, image_in, local_files
@@ -134,8 +134,8 @@ def context_text(use: ContextUse) -> str:
         return f"This chat is far too long for this model ({use.limit:,} tokens)."
     typed = "This chat and your message take" if use.typed else "This chat takes"
     tokens = TokenCount(use.tokens, not use.is_estimate).description
-    project = f" The project's files take {use.project:,} of them." if use.project else ""
-    return f"{typed} {tokens} of the model's {use.limit:,}.{project} The reply needs some too."
+    shared = f" The project's files take {use.shared_tokens:,} of them." if use.shared_tokens else ""
+    return f"{typed} {tokens} of the model's {use.limit:,}.{shared} The reply needs some too."
 
 
 class ComposerField(PromptField):
@@ -286,9 +286,9 @@ class Composer(QWidget):
     def text(self) -> str:
         return self.field.toPlainText()
 
-    def show_temporary(self, temporary: bool) -> None:
-        """Dash the outline in a temporary chat."""
-        self._style = Qt.PenStyle.DashLine if temporary else Qt.PenStyle.SolidLine
+    def dash_outline(self, dashed: bool) -> None:
+        """Draw the outline with dashes, or as usual."""
+        self._style = Qt.PenStyle.DashLine if dashed else Qt.PenStyle.SolidLine
         self.update()
 
     def add_line(self, line: QWidget) -> None:

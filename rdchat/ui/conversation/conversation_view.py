@@ -13,13 +13,15 @@ from rdchat.chat.presets import SavedPrompt, unused_name
 from rdchat.chat.titles import title_from_prompt
 from rdchat.inference.api import Role
 from rdchat.services.chat.unsent_memory import WaitingMessage
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.conversation.chat_lines import NoteLine, ProjectLine, TemporaryBar
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.model_offers import SightLine, WelcomeView
+from rdchat.ui.conversation.note_line import NoteLine
 from rdchat.ui.conversation.notices import Notices
+from rdchat.ui.conversation.project_views import ProjectLine
+from rdchat.ui.conversation.temporary_bar import TemporaryBar
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.tools_page import ChatToolsPopover
 from rdchat.ui.style import (
@@ -127,7 +129,7 @@ class ConversationView(Ground):
         self.calls = PendingCalls(controller.calls, theme)
         transcript.show_pending(self.calls)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
-        self.project = ProjectLine(controller, theme)
+        self.project_line = ProjectLine(controller, theme, self.notices)
         self.note = NoteLine(controller, theme)
         self.stack = QStackedWidget()
         self.stack.addWidget(self.transcript)
@@ -135,7 +137,8 @@ class ConversationView(Ground):
         temporary = TemporaryBar(self._chat, theme)
         # Its button goes with the focus.
         temporary.keep.clicked.connect(self.composer.setFocus)
-        parts = (self.project, temporary, self.find_bar, self.banners, (self.stack, 1), self.note, self.waiting)
+        temporary.shown.connect(self.composer.dash_outline)
+        parts = (self.project_line, temporary, self.find_bar, self.banners, (self.stack, 1), self.note, self.waiting)
         column(*parts, self.composer, within=self, spacing=0)
         # The speed panel fits beside it in the smallest window.
         self.setMinimumWidth(256)
@@ -158,7 +161,6 @@ class ConversationView(Ground):
         chat.message_changed.connect(self._show_in_find_bar)
         chat.reply_grew.connect(transcript.append_text)
         chat.typed_changed.connect(self._show_typed)
-        chat.opened.connect(lambda: self.composer.show_temporary(chat.temporary))
         for changed in (chat.opened, chat.options_changed):
             changed.connect(lambda: self.composer.shape.show_shape(chat.values.answer_shape))
         chat.files.changed.connect(self.composer.refresh_button)

@@ -9,14 +9,14 @@ from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QWidget
 from rdchat.hub import Suggestion, free_bytes
 from rdchat.inference.api import MAX_IMAGES, NO_VISION, ModelCard, ModelInfo, ranked_model, remote_model
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.chat.chat_context import ContextMeter, ContextUse
 from rdchat.services.chat.chat_prompt import LeftOut
+from rdchat.services.chat.context_meter import ContextMeter, ContextUse
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.models.fit import Machine, sizes_suggested
 from rdchat.services.models.larger_model import LargerModel, check_text, smallest_that_sees
-from rdchat.services.models.service_base import DeviceMemory
+from rdchat.services.models.model_sources import DeviceMemory
 from rdchat.ui.files.attaching import SharedRow
 from rdchat.ui.style import (
     LARGE,

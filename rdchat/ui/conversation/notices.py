@@ -16,17 +16,17 @@ from PySide6.QtWidgets import QApplication, QBoxLayout, QMessageBox, QPushButton
 from rdchat import __version__
 from rdchat.chat.attachments.attached_file import FileKind
 from rdchat.chat.conversation import Notice
-from rdchat.chat.projects import Folder
 from rdchat.hub.updates import Update
 from rdchat.inference.api import Role
 from rdchat.services.app.update_check import UpdateCheck
-from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
+from rdchat.services.chat.chat_context import Doing, SummaryProgress
 from rdchat.services.chat.chat_prompt import ChatPrompt, seen
+from rdchat.services.chat.context_meter import ContextUse
 from rdchat.services.chat.reply_recorder import Reply
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Step
 from rdchat.services.engine.engine_request import Failure
 from rdchat.services.files.part_choice import TokenCount
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style import (
     LARGE,
@@ -217,24 +217,6 @@ class Notices(QObject):
         controller.prompt_refused.connect(self._show_refused)
         controller.replies.sending_asked.connect(self._ask_to_send)
         controller.replies.state_changed.connect(self._end_question)
-        chat.project_taken.connect(self._show_project)
-        # Its banner speaks of the next question of this chat, and of the project that the chat has now.
-        for ended in (chat.opened, chat.message_added):
-            ended.connect(lambda: self.area.close_banner("project"))
-        chat.options_changed.connect(self._follow_project)
-
-    def _show_project(self, folder: Folder) -> None:
-        """Say what a chat that was moved into a project uses from its next question on."""
-        text = f"From your next question on, it uses what the project shares: {folder.description}."
-        self.show_banner("project", f"This chat is now in the project “{folder.name}”", text)
-
-    def _follow_project(self) -> None:
-        """Keep the project's banner while it is true; any change of the settings or the model leads here."""
-        folder = self._controller.chat.project_folder
-        if folder is None:
-            self.area.close_banner("project")
-        elif self.area.banner("project"):
-            self._show_project(folder)
 
     def _ask_to_send(self, reply: Reply) -> None:
         """Say what of a chat would go to a remote server, and ask; without a yes its reply is stopped."""

@@ -13,11 +13,12 @@ from rdchat.chat.conversation import Message, MessagePath
 from rdchat.files import FORMATS
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.services.files.prompt_images import seen_size
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip, Picture, part_text, picture_of
-from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
+from rdchat.ui.files.image_window import ImageWindow
+from rdchat.ui.files.sent_text import FileView, PartSheet
 from rdchat.ui.style import (
     TIGHT,
     FileMode,
@@ -238,7 +239,7 @@ class FileAttacher(QObject):
     def shared(self) -> Sequence[AttachedFile]:
         """The files of the open chat's project."""
         chat = self._controller.chat
-        return chat.replies.order.project_files(chat.conversation)
+        return chat.replies.order.files(chat.conversation)
 
     def add_shared(self, index: int) -> None:
         """Attach a file of the project, so that it is read whole, unless the message has it."""

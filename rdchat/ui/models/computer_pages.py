@@ -19,11 +19,12 @@ from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, ServerState, is_address, needs_confirmation
 from rdchat.services.models.fit import Model
 from rdchat.services.models.macs import Macs
-from rdchat.services.models.window_services import Models
-from rdchat.services.remote_servers import RemoteServers
-from rdchat.ui.models.entries import Entry, joined
+from rdchat.services.models.model_services import Models
+from rdchat.services.servers.remote_servers import RemoteServers
+from rdchat.ui.models.list_entries import Entry
 from rdchat.ui.models.model_row import RowList
-from rdchat.ui.models.page_parts import PageLinks, reading_area
+from rdchat.ui.models.model_texts import joined
+from rdchat.ui.models.reading_pane import PageLinks, reading_area
 from rdchat.ui.style import (
     LEAVES,
     MACHINE,

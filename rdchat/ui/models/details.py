@@ -17,11 +17,11 @@ from rdchat.services.models.draft_advice import DraftAdvice
 from rdchat.services.models.fit import Model, pair_bytes, sizes_of_files, sizes_read, sizes_suggested
 from rdchat.services.models.hub_search import ModelDetails
 from rdchat.services.models.larger_model import check_text
-from rdchat.services.models.window_services import Models
-from rdchat.ui.models import entries
+from rdchat.services.models.model_services import Models
+from rdchat.ui.models import model_texts
 from rdchat.ui.models.memory_section import MemorySection, ModelMemory
 from rdchat.ui.models.model_row import FileList, ModelRow
-from rdchat.ui.models.page_parts import NoticeView, PageLinks, reading_area
+from rdchat.ui.models.reading_pane import NoticeView, PageLinks, reading_area
 from rdchat.ui.style import (
     MEDIUM,
     SMALL,
@@ -84,7 +84,7 @@ class SuggestionBox(Ground):
             return
         drafter = self._suggestion.drafter
         has_drafter = drafter.repository in self._models.here.results
-        facts = f"{drafter.repository} ({drafter.kind}, {entries.size(drafter.weight_bytes)})"
+        facts = f"{drafter.repository} ({drafter.kind}, {model_texts.size(drafter.weight_bytes)})"
         missing = "not installed" if is_here else "downloaded with the model, and Auto uses it"
         self.drafter.setText(f"Drafter: {facts}. It is {'installed, and Auto uses it' if has_drafter else missing}.")
         self.download.setVisible(is_here and not has_drafter)
@@ -98,7 +98,7 @@ class FactsForm(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self._rows: Sequence[entries.Fact] = ()
+        self._rows: Sequence[model_texts.Fact] = ()
         self._labels: list[ThemedLabel] = []
         # A QFormLayout would cut values of several lines.
         self._table = QGridLayout()
@@ -107,7 +107,7 @@ class FactsForm(QWidget):
         self._table.setColumnStretch(1, 1)
         column(self._table, within=self)
 
-    def show_rows(self, rows: Sequence[entries.Fact]) -> None:
+    def show_rows(self, rows: Sequence[model_texts.Fact]) -> None:
         """Show a row for each fact."""
         if rows == self._rows:
             return
@@ -205,7 +205,7 @@ class DetailsPane(QStackedWidget):
         self.problem.show_text(text, "danger" if model.problem else "muted")
         self.vision.setVisible(text == NO_VISION)
         self._show_model(
-            model.name, f"{model.origin}{entries.DOT}{model.path}", "", entries.facts_of(model, draft_models)
+            model.name, f"{model.origin}{model_texts.DOT}{model.path}", "", model_texts.facts_of(model, draft_models)
         )
         for part in (self.suggestion, self._card_parts, self.token, self.again):
             part.hide()
@@ -236,9 +236,9 @@ class DetailsPane(QStackedWidget):
         self.again.setVisible(bool(trouble))
         self.vision.hide()
         self.token.setVisible(gated)
-        facts = entries.hub_facts(hub) if hub is not None else []
+        facts = model_texts.hub_facts(hub) if hub is not None else []
         host = self._models.details.host
-        source = entries.joined(host, hub.licence if hub is not None else "")
+        source = model_texts.joined(host, hub.licence if hub is not None else "")
         self._show_model(model.repository, source, model.page, facts)
         idle = machine.when_idle if (machine := self._models.machine) is not None else None
         sizes = _sizes(model, suggestion)
@@ -267,7 +267,7 @@ class DetailsPane(QStackedWidget):
                 button.setFocus(Qt.FocusReason.ShortcutFocusReason)
                 return
 
-    def _show_model(self, name: str, source: str, page: str, facts: Sequence[entries.Fact]) -> None:
+    def _show_model(self, name: str, source: str, page: str, facts: Sequence[model_texts.Fact]) -> None:
         """Show what every model has; another model than before is shown from its top, without the old one's card."""
         if name != self.name.text():
             self.area.verticalScrollBar().setValue(0)
@@ -307,7 +307,7 @@ class DetailsPane(QStackedWidget):
         listed = [DownloadFile(file.name, file.size, file.size) for file in by_size]
         # While the row lists the files with their progress, a second list would only repeat them.
         repeats = self.row.files.fold.isVisibleTo(self)
-        self.files.show_files([] if repeats else listed, more, entries.left_out_text(left_out))
+        self.files.show_files([] if repeats else listed, more, model_texts.left_out_text(left_out))
 
     def _show_card(self, model: ModelDetails) -> None:
         """Show the model card, or in words why there is none."""

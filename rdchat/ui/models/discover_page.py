@@ -7,10 +7,11 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QStackedWidget, QWidget
 from rdchat.errors import RdchatError
 from rdchat.hub import SortBy, find_endpoint, proxy_of
 from rdchat.services.models.hub_search import STEPS, HubQuery, SearchFilters, choices_among
-from rdchat.services.models.window_services import Models
+from rdchat.services.models.model_services import Models
 from rdchat.ui.models.details import DetailsPane
-from rdchat.ui.models.entries import Entry, newcomer_entries, results_listed
-from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
+from rdchat.ui.models.list_entries import Entry, newcomer_entries, results_listed
+from rdchat.ui.models.model_list import ModelList, two_columns
+from rdchat.ui.models.reading_pane import NoticeView, PageLinks
 from rdchat.ui.style import (
     MACHINE,
     MEDIUM,

@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QLineEdit, QWidget
 from rdchat.hub import HubError, for_window, is_repository
 from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
 from rdchat.services.models.library import PartSearch
+from rdchat.services.models.model_services import Models
 from rdchat.services.models.training_control import TrainingState
-from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import RowList
-from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.reading_pane import PageLinks
 from rdchat.ui.models.training_page import state_title
 from rdchat.ui.style import (
     MEDIUM,

@@ -14,23 +14,17 @@ from rdchat.hub.downloads.download import Download
 from rdchat.hub.verifying_and_deleting import TrashedFolder
 from rdchat.inference.api import ModelCard, ModelPart
 from rdchat.services.engine.engine_request import Failure
+from rdchat.services.models.deletion_and_verification import RemovalQuestion
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_models
-from rdchat.services.models.file_actions import RemovalQuestion
-from rdchat.services.models.window_services import Models
+from rdchat.services.models.model_services import Models
 from rdchat.ui.models.computer_pages import ComputerPage
 from rdchat.ui.models.details import DetailsPane
 from rdchat.ui.models.drafters_section import DraftersSection, MissingPartSheet
-from rdchat.ui.models.entries import (
-    Entry,
-    SortBy,
-    downloads_entry,
-    entries_of,
-    key_of,
-    short_name,
-    verdict_text,
-)
+from rdchat.ui.models.list_entries import Entry, SortBy, downloads_entry, entries_of, key_of
 from rdchat.ui.models.memory_section import ModelMemory
-from rdchat.ui.models.page_parts import ModelList, PageLinks, two_columns
+from rdchat.ui.models.model_list import ModelList, two_columns
+from rdchat.ui.models.model_texts import short_name, verdict_text
+from rdchat.ui.models.reading_pane import PageLinks
 from rdchat.ui.models.training_page import TrainingPage
 from rdchat.ui.style import (
     LARGE,

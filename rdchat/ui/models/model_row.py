@@ -17,12 +17,12 @@ from rdchat.errors import RdchatError
 from rdchat.hub import find_endpoint
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.inference.api import remote_model
-from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify
+from rdchat.services.models.deletion_and_verification import RemovalQuestion, reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.fit import Model, ModelState
 from rdchat.services.models.library import figures_of
-from rdchat.services.models.window_services import Models
-from rdchat.ui.models import entries
-from rdchat.ui.models.page_parts import PageLinks
+from rdchat.services.models.model_services import Models
+from rdchat.ui.models import model_texts
+from rdchat.ui.models.reading_pane import PageLinks
 from rdchat.ui.style import (
     MACHINE,
     MEDIUM,
@@ -183,8 +183,8 @@ class ModelRow(QWidget):
         model = self._model
         chosen = self._models.library.chosen
         if model.is_in_downloads:
-            return entries.download_title(self._download)
-        return entries.drafter_name(model.card, [chosen.name] if chosen else ()) if model.card else model.id
+            return model_texts.download_title(self._download)
+        return model_texts.drafter_name(model.card, [chosen.name] if chosen else ()) if model.card else model.id
 
     @property
     def _target_is_loaded(self) -> bool:
@@ -208,7 +208,7 @@ class ModelRow(QWidget):
             # A search on the hub has found a drafter that is here; those listed as here need no such word.
             badge = "Installed"
         self.badge.show_text(badge)
-        self.facts.show_text(entries.drafter_facts(model) if model.drafts else model.facts)
+        self.facts.show_text(model_texts.drafter_facts(model) if model.drafts else model.facts)
         set_tip(self.facts, f"Kind: {model.card.kind.label}" if model.card is not None and model.card.kind else "")
         figures = figures_of(model.card.model) if model.card is not None and model.card.is_drafter else {}
         setup = next((setup for setup in _SETUPS if setup in figures), None)
@@ -222,10 +222,10 @@ class ModelRow(QWidget):
         state = model.state
         runs = state is ModelState.DOWNLOADING
         stopped = state is ModelState.STOPPED
-        show_share(self.bar, entries.share(download))
+        show_share(self.bar, model_texts.share(download))
         self.bar.setVisible(runs or (stopped and download.done_bytes > 0))
         if runs or stopped or model.is_in_downloads:
-            self.state.show_text(entries.state_text(download), _COLORS.get(download.state, "muted"))
+            self.state.show_text(model_texts.state_text(download), _COLORS.get(download.state, "muted"))
             self.files.show_files(download.files)
         else:
             text = "Installed." if model.card is None and not model.facts else ""
@@ -252,11 +252,11 @@ class ModelRow(QWidget):
         if self._start_problem:
             return self._start_problem, ""
         if model.state is ModelState.STOPPED:
-            return entries.problem_text(download)
+            return model_texts.problem_text(download)
         if model.state is ModelState.DOWNLOADING:
-            return entries.note_text(download), ""
+            return model_texts.note_text(download), ""
         if model.drafts:
-            return entries.drafter_problem(model, self._models.library.problem_of(model)), ""
+            return model_texts.drafter_problem(model, self._models.library.problem_of(model)), ""
         return download.problem, download.hint
 
     def _actions(self) -> tuple[Answer, Answer]:
@@ -351,7 +351,7 @@ class ModelRow(QWidget):
         models = self._models
         library = models.library
         model = question.model
-        name = entries.short_name(model.name)
+        name = model_texts.short_name(model.name)
         loaded = library.is_loaded(model)
         sentences = question.question_text(loaded or library.is_used(model), library.targets_of(model))
         title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
@@ -391,7 +391,7 @@ class ModelRow(QWidget):
             slot.load_model(name)
             return
         over = size_text(machine.need(sizes).total_bytes - machine.memory.room.limit_bytes)
-        question = f"{entries.short_name(self._name)} is too large. Load it anyway?"
+        question = f"{model_texts.short_name(self._name)} is too large. Load it anyway?"
         risk = f"It may make {MACHINE} slow, and the system may quit rdchat."
         detail = f"It needs {over} more memory than is available. {risk}"
         ask(self, question, detail, "Load Anyway", lambda: slot.load_model(name, anyway=True))
@@ -409,7 +409,7 @@ class ModelRow(QWidget):
             return
         # A pair has a folder once its model is complete. Then only the files of the drafter, its companion, are
         # removed: their names begin with `part`, which is empty for all other downloads.
-        part = f"{entries.short_name(download.companion)}/" if download.folder else ""
+        part = f"{model_texts.short_name(download.companion)}/" if download.folder else ""
         done_bytes = sum(file.done_bytes for file in download.files if file.name.startswith(part))
         # When the answer comes, the row may show another download.
         remove = partial(self._remove, download.id)
@@ -418,7 +418,7 @@ class ModelRow(QWidget):
             return
         size = size_text(done_bytes)
         question = f"Keep the {size} so you can resume later?"
-        title = entries.download_title(download)
+        title = model_texts.download_title(download)
         title = f"{download.companion}. The model stays." if part else title
         ask(self, question, title, f"Remove {size}", remove, leave="Keep", removes=True)
 
@@ -519,5 +519,6 @@ class FileList(ThemedLabel):
 
     def _show(self) -> None:
         self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
-        lines = [f"{file.name}: {file.note or entries.file_text(file)}" for file in self._files] if self._open else []
+        files = self._files if self._open else ()
+        lines = [f"{file.name}: {file.note or model_texts.file_text(file)}" for file in files]
         self.show_text(f"{listed(lines, _MAX_LISTED_FILES, '\n')}\n{self._note}".strip() if lines else "")

@@ -7,13 +7,13 @@ from rdchat.hub import TokenSource, find_endpoint, hub_token_file
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.fit import Model
-from rdchat.services.models.window_services import Models
+from rdchat.services.models.model_services import Models
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.models.computer_pages import MacsPage, RemotePage
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.model_row import RowList
-from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.reading_pane import PageLinks
 from rdchat.ui.style import (
     LARGE,
     MEDIUM,

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import AnswerShape, ShapeKind, ThinkingChoice
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.settings.options_form import COMMON, OptionRow, OptionsForm
 from rdchat.ui.style import (
     LARGE,

@@ -9,7 +9,7 @@ from rdchat.chat.notes import LONGEST_NOTE, Note
 from rdchat.chat.projects import Folder
 from rdchat.chat.storage import WordMatcher
 from rdchat.services.chat.note_control import NoteControl
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.style import (
     SMALL,
     Sheet,

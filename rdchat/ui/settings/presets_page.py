@@ -15,7 +15,7 @@ from rdchat.chat.conversation import NEW_CHAT, Conversation, OwnOptions
 from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name, unused_names
 from rdchat.chat.settings import Settings
 from rdchat.errors import StorageError
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.settings.options_form import OptionsForm
 from rdchat.ui.settings.settings_pages import SettingsPage
 from rdchat.ui.style import (

@@ -30,8 +30,8 @@ from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import ModelInfo
 from rdchat.server.server_settings import host_names
-from rdchat.services.chat_controller import ChatController
-from rdchat.services.server_control import ServerControl
+from rdchat.services.servers.server_control import ServerControl
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.settings.note_list import NoteList
 from rdchat.ui.style import (
     MEDIUM,

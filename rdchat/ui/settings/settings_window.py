@@ -15,7 +15,7 @@ from rdchat import host, paths
 from rdchat.chat.settings import MAX_DOWNLOADS, MAX_STORED_GB, MAX_TEXT_SIZE, MIN_TEXT_SIZE, Appearance, Settings
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api import ImageCap, SamplingParams
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.settings.options_form import OptionRow, OptionsForm
 from rdchat.ui.settings.presets_page import PresetsPage
 from rdchat.ui.settings.settings_pages import NotesPage, ServerPage, SettingsPage, combo_box

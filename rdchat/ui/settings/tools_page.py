@@ -27,7 +27,7 @@ from rdchat.errors import InvalidSettingError, RdchatError, file_errors
 from rdchat.files import opened
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
-from rdchat.services.tool_servers import ServerState, ToolServers
+from rdchat.services.servers.tool_servers import ServerState, ToolServers
 from rdchat.tools.built_in import FOLDER, server_title
 from rdchat.tools.definitions import ToolServer
 from rdchat.tools.secret_values import KEY_NAME

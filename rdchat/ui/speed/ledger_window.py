@@ -11,8 +11,8 @@ from PySide6.QtGui import QBrush, QColor, QFontMetrics, QLinearGradient, QShowEv
 from PySide6.QtWidgets import QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
 from rdchat.inference.api import PATH_SEPARATOR, LedgerRow, ledger_csv
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.time_ledger import ProfileCost, TimeLedger
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.style import (
     LARGE,
     LEDGER_COLUMNS,

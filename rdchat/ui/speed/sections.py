@@ -10,8 +10,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api import PATH_SEPARATOR, Mode, Spent, Statistics, grouped_entries, ledger_rows, spent_ms
-from rdchat.services.app_status import AppStatus
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.window.app_status import AppStatus
 from rdchat.ui.speed.figures import (
     DETAILS,
     FIGURES,

@@ -14,10 +14,10 @@ from PySide6.QtWidgets import QScrollArea, QWidget
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api import Mode, Role, Statistics
 from rdchat.server.server_settings import Phase, RequestFacts
-from rdchat.services.app_status import AppStatus
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.server_control import ServerControl
+from rdchat.services.servers.server_control import ServerControl
+from rdchat.services.window.app_status import AppStatus
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.speed.figures import FigureSource
 from rdchat.ui.speed.sections import Details, SpeedFigures, StatusLine, Verdict, verdict

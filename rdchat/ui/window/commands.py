@@ -22,11 +22,12 @@ from rdchat.chat.settings import MAX_TEXT_SIZE, MIN_TEXT_SIZE
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import Mode, Role
 from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest, request_of_start
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Location, named
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.conversation_view import ConversationView
-from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
+from rdchat.ui.conversation.project_views import ProjectSheet
+from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.settings.settings_window import PLACES
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import (
@@ -149,13 +150,13 @@ class Commands(QObject):
         folder_id = row.folder.id if isinstance(row, FolderRow) else self._chats.chat.conversation.folder_id
         return replace(NEW_CHAT, folder_id=folder_id)
 
-    def project(self) -> Folder | None:
+    def new_chat_folder(self) -> Folder | None:
         """Return the folder of the project that a new chat begins in; None outside of projects."""
         return self.controller.replies.order.project_folder(self._beside())
 
     def new_chat_text(self) -> str:
         """Return the text of the action that begins a chat, with the project that it is in."""
-        folder = self.project()
+        folder = self.new_chat_folder()
         return f"New Chat in {named(folder.name)}" if folder else "New Chat"
 
     def new_chat(self, *, outside: bool = False) -> None:
@@ -166,7 +167,7 @@ class Commands(QObject):
         if self.parts.windows.quick_in_front:
             self.controller.quick.forget_exchange()
             return
-        stays = self.project() and not outside
+        stays = self.new_chat_folder() and not outside
         self._chats.chat.start_new(self._beside().folder_id if stays else None)
         self.parts.sidebar.show_location(Location.CHATS)
 

@@ -11,7 +11,7 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.services.background_work import BackgroundWork
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.notices import UNDO_MS, Action, Notices
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.style import IconButton, Theme, ThemedLabel, Throttle, show_icon
@@ -21,7 +21,7 @@ from rdchat.ui.window.side_windows import SideWindows
 
 if TYPE_CHECKING:
     from rdchat.hub.downloads.download import Download
-    from rdchat.services.models.window_services import Models
+    from rdchat.services.models.model_services import Models
 
 
 class Header(QToolBar):
@@ -128,7 +128,7 @@ class DownloadButton(IconButton):
 
     def _show_totals(self) -> None:
         """Show the share of all downloads, a warning after a failure that was not seen, or nothing."""
-        from rdchat.ui.models.entries import share, totals_text  # noqa: PLC0415  once something is downloaded
+        from rdchat.ui.models.model_texts import share, totals_text  # noqa: PLC0415  once something is downloaded
 
         going = self._models.downloads.going()
         # One that is tried again has no problem any more.

@@ -20,8 +20,8 @@ from rdchat.chat.transfer.exporting import file_name
 from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api import LoadProgress
-from rdchat.services.chat_controller import NOT_KEPT, ChatController
-from rdchat.services.transfers import Transfers
+from rdchat.services.window.chat_controller import NOT_KEPT, ChatController
+from rdchat.services.window.transfers import Transfers
 from rdchat.ui.style import (
     MEDIUM,
     SMALL,
@@ -270,10 +270,11 @@ class ImportExport(QObject):
     # Questions
 
     def _ask_export(self) -> None:
-        if (chat := self._controller.chat.stored_conversation) is not None:
-            self._show_export(chat)
-        elif self._controller.chat.temporary:
+        chat = self._controller.chat.stored_conversation
+        if chat is None:
             self._controller.chat_notice_raised.emit(NOT_KEPT)
+        else:
+            self._show_export(chat)
 
     def _show_export(self, chat: Conversation | None) -> None:
         """Ask how to export a chat, or all."""

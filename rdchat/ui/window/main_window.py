@@ -26,8 +26,8 @@ from rdchat import host
 from rdchat.chat.conversation import Message
 from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api import Role, Statistics
-from rdchat.services.chat_controller import ChatController
-from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.model_sources import ModelSources
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.model_offers import ModelOffer
 from rdchat.ui.settings.settings_window import SettingsWindow
@@ -59,7 +59,7 @@ from rdchat.ui.window.type_anywhere import TypeAnywhere
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
 
 if TYPE_CHECKING:
-    from rdchat.services.models.window_services import Models
+    from rdchat.services.models.model_services import Models
 
 ON_SCREEN = "The window is on the screen"
 """Logged once; `scripts/smoke.py` waits for it where it cannot see the screen."""
@@ -339,7 +339,7 @@ class MainWindow(QMainWindow):
         offer = ModelOffer(windows.larger_model, windows.download_row, partial(windows.open_discover, ""), self._theme)
         conversation.welcome.add_offer(offer)
         self.header.model.folder_requested.connect(commands.choose_model)
-        conversation.project.edit_requested.connect(commands.edit_project)
+        conversation.project_line.edit_requested.connect(commands.edit_project)
         row_actions = self.sidebar.row_actions
         row_actions.edit_project = commands.edit_project
         row_actions.has_deleted = self._controller.has_deleted

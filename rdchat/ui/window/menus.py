@@ -213,7 +213,7 @@ def _file(do: Commands) -> list[Command | None]:
             "new_outside",
             "New Chat Outside the Folder",
             partial(do.new_chat, outside=True),
-            when=do.project,
+            when=do.new_chat_folder,
             in_front=True,
         ),
         Command("new_temporary", "New Temporary Chat", do.new_temporary, "Ctrl+Alt+N", tip=tip, in_front=True),

@@ -6,12 +6,12 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton
 
 from rdchat.inference.api import ModelCard, ranked_model, remote_model
-from rdchat.services.app_status import AppStatus
 from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.remote_servers import RemoteServers
+from rdchat.services.servers.remote_servers import RemoteServers
 from rdchat.services.storage_watch import SettingsControl
+from rdchat.services.window.app_status import AppStatus
 from rdchat.ui.speed.draft_controls import add_models
 from rdchat.ui.style import OpenMenu, add_action, button_text, formatting, set_tip, visible_text
 

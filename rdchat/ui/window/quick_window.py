@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from rdchat import mac_desktop
 from rdchat.chat.attachments.kinds import is_image
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.model_offers import SightLine
 from rdchat.ui.files.attaching import FileAttacher

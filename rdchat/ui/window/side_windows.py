@@ -15,16 +15,16 @@ from rdchat import mac_desktop
 from rdchat.chat.settings import WindowGeometry
 from rdchat.hub import Suggestion
 from rdchat.inference.api import DraftSettings, Role
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.larger_model import LargerModel
-from rdchat.services.models.service_base import DeviceMemory, ModelSources
+from rdchat.services.models.model_sources import DeviceMemory, ModelSources
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.style import LARGE, Ground, SideWindow, Theme, column, scrolled, show_in_front
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextView
 
 if TYPE_CHECKING:
-    from rdchat.services.models.window_services import Models
+    from rdchat.services.models.model_services import Models
     from rdchat.ui.benchmark.benchmark_window import BenchmarkWindow
     from rdchat.ui.drafts.drafts_window import DraftsWindow
     from rdchat.ui.models.models_window import ModelsWindow
@@ -234,7 +234,7 @@ class SideWindows:
     @cached_property
     def model_services(self) -> "Models":
         """The state behind the models window; also built without the window, to resume downloads."""
-        from rdchat.services.models.window_services import Models  # noqa: PLC0415
+        from rdchat.services.models.model_services import Models  # noqa: PLC0415
 
         controller = self._controller
         models = Models(controller, self._sources, self._parent, memory=self.memory)
@@ -284,7 +284,7 @@ class SideWindows:
         """Return a row that downloads a suggested model with its drafter, and shows how far that is."""
         from rdchat.services.models.fit import Model  # noqa: PLC0415
         from rdchat.ui.models.model_row import ModelRow  # noqa: PLC0415
-        from rdchat.ui.models.page_parts import PageLinks  # noqa: PLC0415
+        from rdchat.ui.models.reading_pane import PageLinks  # noqa: PLC0415
 
         models = self.model_services
         links = PageLinks(self._parent)

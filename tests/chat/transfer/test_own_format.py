@@ -10,8 +10,9 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus, OwnOptions, Thinking
+from rdchat.chat.option_order import OptionOrder
 from rdchat.chat.reply_trace import encode
-from rdchat.chat.settings import OptionOrder, Settings
+from rdchat.chat.settings import Settings
 from rdchat.chat.storage import FullChat, read_chat, reading
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.summaries import ContextCut

@@ -15,7 +15,7 @@ from rdchat.cli import main
 from rdchat.commands.models import card_of
 from rdchat.hub import snapshot_of
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
-from rdchat.services.models.file_actions import RemovalQuestion
+from rdchat.services.models.deletion_and_verification import RemovalQuestion
 from tests.commands.running import Console
 from tests.hub.downloads.downloading import (
     NAME,

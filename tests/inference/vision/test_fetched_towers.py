@@ -37,7 +37,7 @@ from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.session import ChatSession
 from rdchat.inference.vision.families import CACHED_ROWS_BYTES, vision_of
 from rdchat.inference.vision.image_rows import ImageRows
-from rdchat.services.models.file_actions import RemovalQuestion
+from rdchat.services.models.deletion_and_verification import RemovalQuestion
 from tests.grids import share
 from tests.hub.downloads.downloading import LIMITS
 from tests.hub.hub_server import Fault, HubServer

@@ -138,7 +138,7 @@ def test_passages_are_found_between_questions_for_stop(name: str, monkeypatch: p
 
         prompt = ChatPrompt(path(*questions), "", files=files)
         found = ProjectFiles(text_of).texts(prompt, "model", 8192, count, work.check, for_all=True)
-        prompt.with_files(text_of, work.check, project=found).turns(work.check)
+        prompt.with_files(text_of, work.check, shared=found).turns(work.check)
     assert len(found.passages) == len(questions)
     assert work.most < MOST
 

@@ -430,7 +430,7 @@ def test_no_note_of_a_prompt_is_lost_or_doubled(
     ]
     prompt = ChatPrompt(path, system, "typed", files=[file for file, _ in files], notes=fitting)
     text_of = dict(files).__getitem__
-    complete = prompt.with_files(text_of, project=ProjectFiles(text_of).texts(prompt, "", 10**6, len, lambda: None))
+    complete = prompt.with_files(text_of, shared=ProjectFiles(text_of).texts(prompt, "", 10**6, len, lambda: None))
     turns = complete.turns()
     blocks = [block_of(file, text) for file, text in files]
     first = f"turn0 {asked[0]}" if asked else "typed"

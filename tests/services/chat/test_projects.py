@@ -254,11 +254,11 @@ def test_the_ring_counts_what_the_files_add(window: Window) -> None:
     window.chat.start_new(folder.id)
     use = window.counted()
     # <file name="a.txt">, three words, </file>, "(Files of this project: a.txt, fox.png)", and the message.
-    assert (use.project, use.tokens, use.images) == (13, 13 + 2, 1)
+    assert (use.shared_tokens, use.tokens, use.images) == (13, 13 + 2, 1)
     window.chat.set_typed("one two")
     use = window.counted("one two")
     # The question is a part of the first message.
-    assert (use.project, use.tokens) == (12, 2 + 13 + 2)
+    assert (use.shared_tokens, use.tokens) == (12, 2 + 13 + 2)
 
 
 def test_images_of_the_project_stand_before_the_first_question(window: Window, engine: ScriptedEngine) -> None:
@@ -347,7 +347,7 @@ def test_no_whole_file_of_a_project_is_lost_or_doubled(
     files = [text_file(f"w{index}", f"whole {index} {text}") for index, text in enumerate(whole)]
     text_of = dict(files).__getitem__
     prompt = ChatPrompt(path, system, typed, files=[*dict(files)])
-    complete = prompt.with_files(text_of, project=ProjectFiles(text_of).texts(prompt, "", 10**6, len, lambda: None))
+    complete = prompt.with_files(text_of, shared=ProjectFiles(text_of).texts(prompt, "", 10**6, len, lambda: None))
     turns = complete.turns()
     said = "\n\n".join(turn.content for turn in turns if turn.role is not Role.SYSTEM)
     blocks = [block_of(file, text) for file, text in files]

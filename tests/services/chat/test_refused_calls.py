@@ -10,7 +10,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api import AnswerShape, Role, ShapeKind, ToolCall
 from rdchat.services.chat.chat_prompt import history
 from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
-from rdchat.services.tool_servers import MAX_CALLS, NO_TOOLS, with_refusals
+from rdchat.services.servers.tool_servers import MAX_CALLS, NO_TOOLS, with_refusals
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask, roles, tools
 from tests.services.tool_fakes import READ, ScriptedServers, calling, read

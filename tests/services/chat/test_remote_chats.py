@@ -12,7 +12,7 @@ from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.reply_recorder import Reply as Waiting
-from rdchat.services.remote_servers import RemoteServers
+from rdchat.services.servers.remote_servers import RemoteServers
 from tests.server.fakes import KEY
 from tests.server.lying_server import answer, lying_server
 from tests.services.fakes import ScriptedEngine

@@ -88,6 +88,20 @@ def test_what_cannot_be_saved_at_the_end_is_in_the_log_and_the_last_save_is_kept
     assert window.store.message(reply_id).text == "Hello,"
 
 
+def test_no_word_of_a_temporary_chat_is_rescued_at_the_end(window: Window, engine: ScriptedEngine) -> None:
+    folder = window.store.path.parent
+    pause_midway(window, engine)
+    with held_by_another_process(window.store.path):
+        engine.gate.open()
+        window.wait_until_idle()
+        window.chat.start_temporary()
+        pause_midway(window, engine, "xylophone")
+        assert window.shut_down()
+    (rescued,) = folder.glob("unsaved-replies-*.md")
+    assert rescued.read_text().count("Hello,") == 1
+    assert not [path for path in folder.rglob("*") if path.is_file() and b"xylophone" in path.read_bytes()]
+
+
 def test_what_an_earlier_run_could_not_save_is_told_of_at_the_start(unstarted: Window, tmp_path: Path) -> None:
     file = tmp_path / "unsaved-replies-20261121-120000-1.md"
     file.touch()

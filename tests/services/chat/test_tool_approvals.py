@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings, strategies as st
 
 from rdchat.services.chat.tool_call_control import Scope
-from rdchat.services.tool_servers import ToolServers
+from rdchat.services.servers.tool_servers import ToolServers
 from rdchat.tools.definitions import ToolServer
 from tests.grids import share
 from tests.hub.keychains import Keychain

@@ -12,7 +12,7 @@ from rdchat.inference.api import Role, ToolCall, parsed_json
 from rdchat.services.chat.chat_prompt import NOT_RUN, ChatPrompt, ends_with_question, history
 from rdchat.services.chat.cut_plan import Budget, CutPlanner, cut_position
 from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
-from rdchat.services.tool_servers import problem_of
+from rdchat.services.servers.tool_servers import problem_of
 from rdchat.tools.definitions import ToolResult
 from tests.connections import all_refused
 from tests.services.fakes import Reply, ScriptedEngine

@@ -11,7 +11,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, image_file
 from rdchat.chat.presets import LongChats
 from rdchat.errors import StorageError
 from rdchat.services.chat.unsent_memory import UnsentMemory
-from rdchat.services.transfers import Transfers
+from rdchat.services.window.transfers import Transfers
 from tests.chat.transfer.tasks import back_up, prepare
 from tests.services.bench_runs import EVENTS, PLAN
 from tests.services.fakes import ScriptedEngine

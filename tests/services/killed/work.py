@@ -26,10 +26,10 @@ from rdchat.services.chat import chat_context
 from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.tool_call_control import Scope
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.transfers import Transfers
+from rdchat.services.window.chat_controller import ChatController
+from rdchat.services.window.transfers import Transfers
 from rdchat.tools.definitions import ToolResult
 from tests.chat.transfer.tasks import back_up, prepare
 from tests.services.bench_runs import EVENTS, PLAN

@@ -4,7 +4,7 @@ import pytest
 
 from rdchat.inference.api import MachineMemory, MemoryRoom
 from rdchat.services.models.fit import Machine
-from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.model_sources import ModelSources
 
 GB = 2**30
 

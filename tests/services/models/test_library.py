@@ -11,7 +11,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api import ModelCard, TargetMatch
 from rdchat.services.models.draft_advice import draft_models
 from rdchat.services.models.library import Library
-from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.model_sources import ModelSources
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.services.window import Window
 

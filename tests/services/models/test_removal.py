@@ -20,7 +20,7 @@ from rdchat.hub.downloads.download_record import write_record
 from rdchat.hub.verifying_and_deleting import TrashedFolder, Verdict
 from rdchat.inference.api import ModelCard
 from rdchat.inference.library.original_source import make_part
-from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify
+from rdchat.services.models.deletion_and_verification import RemovalQuestion, reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.removal import Removal, Verification
 from rdchat.work.job import Job
 from tests.hub.downloads.downloading import (

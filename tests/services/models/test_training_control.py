@@ -15,7 +15,8 @@ from rdchat import host, paths
 from rdchat.chat.store import ConversationStore
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.api import DRAFTER, RESULT, ComparedGroup, Comparison, Role
-from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.model_services import Models
+from rdchat.services.models.model_sources import ModelSources
 from rdchat.services.models.training_control import (
     STOPPED_WITH_THE_APP,
     CurvePoint,
@@ -27,7 +28,6 @@ from rdchat.services.models.training_control import (
     take_drafter,
     training_folder,
 )
-from rdchat.services.models.window_services import Models
 from rdchat.work.job import Job
 from tests.disks import small_disk
 from tests.services.fakes import ScriptedEngine

@@ -19,7 +19,7 @@ from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api import Role
 from rdchat.services.chat import note_control
-from rdchat.services.transfers import Transfers
+from rdchat.services.window.transfers import Transfers
 from rdchat.work import served
 from tests.chat.transfer.huge_chats import HUGE, within, write, write_zip
 from tests.chat.transfer.project_entries import chat_entry, project_entry

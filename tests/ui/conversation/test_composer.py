@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import Preset
 from rdchat.inference.api import AnswerShape, ShapeKind
-from rdchat.services.chat.chat_context import ContextUse
+from rdchat.services.chat.context_meter import ContextUse
 from rdchat.ui.conversation.composer import Composer, ContextRing
 from rdchat.ui.style import Theme
 from rdchat.ui.style.theme import DEFAULT_TEXT

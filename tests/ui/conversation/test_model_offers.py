@@ -25,7 +25,7 @@ from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.model_offers import SMALL_STARTERS, STARTERS, SightLine, WelcomeView, starters
 from rdchat.ui.models.drafters_section import MissingPartSheet
-from rdchat.ui.models.entries import facts_of
+from rdchat.ui.models.model_texts import facts_of
 from rdchat.ui.style import MACHINE, Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.services import fakes
@@ -56,7 +56,7 @@ def test_the_page_of_a_project_has_its_name_and_its_files(qtbot: QtBot, window: 
     chips = lambda: [chip.accessibleName() for chip in page.files.row.chips]  # noqa: E731
     chat.open.start_new(work.id)
     assert page.title.text() == "Work"
-    assert view.project.text.text() == "Project Work: instructions, 2 files, 1 note"
+    assert view.project_line.text.text() == "Project Work: instructions, 2 files, 1 note"
     assert not page.buttons[0].isVisible()
     qtbot.waitUntil(lambda: chips() == ["short.txt, Whole file", "long.txt, In passages"])
     chat.open.start_new(home.id)
@@ -98,7 +98,7 @@ def test_a_project_without_its_model_says_so_above_its_chats(window: MainWindow,
     folder = order.create_folder("Work")
     order.set_project(folder, Project(model="/models/gone"))
     chat.open.start_new(folder.id)
-    line = window.conversation.project
+    line = window.conversation.project_line
     assert "/models/gone" in line.text.text()
     assert not line.settings.isHidden()
     order.set_project(folder, Project("Rhyme."))

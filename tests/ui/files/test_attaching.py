@@ -13,7 +13,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import PendingFile
 from rdchat.ui.files.attaching import PendingRow
 from rdchat.ui.files.chips import CHIP_HEIGHT, FileChip
-from rdchat.ui.files.file_windows import FileView, PartSheet
+from rdchat.ui.files.sent_text import FileView, PartSheet
 from rdchat.ui.style import TIGHT, IconButton, Theme, column
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow

@@ -20,7 +20,7 @@ from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.files.attaching import PendingRow, chip_text
 from rdchat.ui.files.chips import ImageTile
 from rdchat.ui.files.file_drops import has_image, image_in
-from rdchat.ui.files.file_windows import ImageWindow
+from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.style import DEFAULT_TEXT, ElidedLabel
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.transcript.message_parts import MessageEditor

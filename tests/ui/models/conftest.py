@@ -9,8 +9,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.app import find_part
 from rdchat.inference.api import MachineMemory, ModelCard
-from rdchat.services.models.service_base import ModelSources
-from rdchat.services.models.window_services import Models
+from rdchat.services.models.model_services import Models
+from rdchat.services.models.model_sources import ModelSources
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style import Theme

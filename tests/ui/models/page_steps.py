@@ -6,7 +6,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import StorageLockedError
 from rdchat.hub import CachedRepository
 from rdchat.inference.api import ModelCard
-from rdchat.services.models.window_services import Models
+from rdchat.services.models.model_services import Models
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.style import ThemedLabel

@@ -13,9 +13,9 @@ from rdchat.hub.verifying_and_deleting import Verdict
 from rdchat.inference.api import DraftSettings, Mode
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.models.window_services import Models
-from rdchat.ui.models.entries import verdict_text
+from rdchat.services.models.model_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
+from rdchat.ui.models.model_texts import verdict_text
 from tests.hub.downloads.downloading import NAME, HeldVerification, cached, download, small_files
 from tests.hub.hub_server import HubServer
 from tests.inference.vision.seeing_models import seeing_folder, without_tower

@@ -20,7 +20,7 @@ from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.inference.api import ModelCard
 from rdchat.services.models.fit import Model
-from rdchat.services.models.window_services import Models
+from rdchat.services.models.model_services import Models
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.models_window import ModelsWindow, TokenSheet

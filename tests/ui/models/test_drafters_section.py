@@ -27,8 +27,8 @@ from rdchat.inference.api import (
     TrainingOrder,
 )
 from rdchat.services.background_work import FolderSearch
+from rdchat.services.models.model_services import Models
 from rdchat.services.models.training_control import TrainingRecord, TrainingState, keep_training, training_folder
-from rdchat.services.models.window_services import Models
 from rdchat.ui.models.drafters_section import DraftersSection
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow

@@ -12,11 +12,11 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.inference.api import HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.fit import Model
 from rdchat.services.models.hub_search import ModelDetails
-from rdchat.services.models.window_services import Models
+from rdchat.services.models.model_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.models_window import ModelsWindow
-from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.reading_pane import PageLinks
 from rdchat.ui.style import Theme
 from tests.services.models.library_samples import library_model
 from tests.ui.hovering import Pipe, check_tips, rich_labels, shown_tips, watched_pipe

@@ -11,9 +11,10 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import DoesNotFitError
 from rdchat.inference.api import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.models.window_services import Models
-from rdchat.ui.models.entries import SortBy, drafter_name, entries_of, row_line
+from rdchat.services.models.model_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
+from rdchat.ui.models.list_entries import SortBy, entries_of
+from rdchat.ui.models.model_texts import drafter_name, row_line
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style import SHOW_FOLDER
 from rdchat.ui.window.main_window import MainWindow

@@ -13,14 +13,14 @@ from rdchat.app import find_part, library_models
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api import NO_VISION, ModelCard
 from rdchat.inference.vision.families import vision_of
-from rdchat.services.models.service_base import ModelSources
-from rdchat.services.models.window_services import Models
-from rdchat.ui.models import entries
+from rdchat.services.models.model_services import Models
+from rdchat.services.models.model_sources import ModelSources
+from rdchat.ui.models import model_texts
 from rdchat.ui.models.computer_pages import MacsPage, RemotePage
 from rdchat.ui.models.drafters_section import DraftersSection, MissingPartSheet
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
-from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.reading_pane import PageLinks
 from rdchat.ui.style import Theme
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target, place
@@ -78,8 +78,8 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     check_layers(drafter_folder(), original)
     (download,) = models.downloads.all()
     assert (download.state, download.is_model) == (DownloadState.FINISHED, False)
-    assert entries.download_title(download) == f"{ORIGINAL}  ·  MTP layers"
-    assert entries.state_text(download) == "1 MB  ·  complete"
+    assert model_texts.download_title(download) == f"{ORIGINAL}  ·  MTP layers"
+    assert model_texts.state_text(download) == "1 MB  ·  complete"
     assert "There is nothing to get" in opened(qtbot, page).problem.text()
 
 
@@ -211,7 +211,7 @@ def test_a_copy_gets_the_vision_of_its_original(
     qtbot.waitUntil(lambda: bool(models.library.models))
     details = page.details
     assert (details.problem.text(), details.vision.isVisible()) == (NO_VISION, True)
-    assert entries.row_line(card(models, copy.name)).count("sees images") == 0
+    assert model_texts.row_line(card(models, copy.name)).count("sees images") == 0
     assert hub.requests == [], "nothing is asked before a click"
     details.vision.click()
     typed = page.findChildren(MissingPartSheet)[-1]
@@ -231,13 +231,13 @@ def test_a_copy_gets_the_vision_of_its_original(
     with qtbot.waitSignals([models.parts.started, models.downloads.finished]):
         sheet.go.click()
     (download,) = models.downloads.all()
-    assert entries.download_title(download) == f"{SEEING}  ·  vision"
+    assert model_texts.download_title(download) == f"{SEEING}  ·  vision"
     assert vision_of(copy).family is not None
     qtbot.waitUntil(lambda: len(models.library.models) == 2)
     seeing = card(models, copy.name)
     tower = card(models, Path(download.folder).name)
-    assert "sees images" in entries.row_line(seeing)
-    assert entries.row_line(tower) == entries.joined(entries.size(tower.disk_bytes), "Vision of a model")
+    assert "sees images" in model_texts.row_line(seeing)
+    assert model_texts.row_line(tower) == model_texts.joined(model_texts.size(tower.disk_bytes), "Vision of a model")
     assert page.count.text().startswith("1 model, ")
     pick(page, seeing.name)
     assert page.current == seeing

@@ -10,9 +10,9 @@ from rdchat.hub import HubModel
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
 from rdchat.inference.api import ModelCard
 from rdchat.services.models.fit import Model
-from rdchat.services.models.window_services import Models
+from rdchat.services.models.model_services import Models
 from rdchat.ui.models.model_row import ModelRow
-from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.reading_pane import PageLinks
 from rdchat.ui.style import Theme
 from tests.ui.shown_widgets import answer_question
 

@@ -12,7 +12,7 @@ from rdchat import host
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.remote_servers import RemoteServers
+from rdchat.services.servers.remote_servers import RemoteServers
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.project.scripts import ROOT

@@ -8,7 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import NEW_CHAT
-from rdchat.ui.conversation.option_sheets import ProjectSheet
+from rdchat.ui.conversation.project_views import ProjectSheet
 from rdchat.ui.settings.note_list import NoteList
 from rdchat.ui.settings.settings_pages import NotesPage
 from rdchat.ui.style import Theme

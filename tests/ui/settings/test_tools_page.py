@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QListWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.tool_servers import ServerState, ToolServers
+from rdchat.services.servers.tool_servers import ServerState, ToolServers
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.tools_page import ToolServerSheet, ToolsPage, state_text
 from rdchat.ui.style import CodeField, Sheet, Theme

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from rdchat.inference.api import AutoChoice, Statistics
 from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts
-from rdchat.services.server_control import ServerControl
+from rdchat.services.servers.server_control import ServerControl
 from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.speed.sections import verdict
 from rdchat.ui.speed.speed_panel import ServerLines

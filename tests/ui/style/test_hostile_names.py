@@ -20,7 +20,7 @@ from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.conversation.notices import Banner
-from rdchat.ui.conversation.option_sheets import RegenerateSheet
+from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.drafts.drafts_window import DraftsWindow
 from rdchat.ui.style import ElidedLabel, OfflineBrowser, Sheet, Theme, ask, button_text, message_box, tip_text
 from rdchat.ui.window.import_export import export_sheet, report_sheet

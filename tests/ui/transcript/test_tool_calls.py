@@ -12,10 +12,10 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api import Role, ToolCall
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.tool_servers import MAX_CALLS
+from rdchat.services.servers.tool_servers import MAX_CALLS
 from rdchat.tools.definitions import ToolResult
 from rdchat.ui.files.chips import ImageTile
-from rdchat.ui.files.file_windows import ImageWindow
+from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.settings.tools_page import ChatToolsPopover
 from rdchat.ui.style import ConsentPause, IconButton, Theme, visible_text
 from rdchat.ui.transcript.message_kinds import ReplyMessage

@@ -165,7 +165,7 @@ def test_a_new_chat_begins_in_the_project_that_is_chosen_in_the_sidebar(chat: Ch
         press_key(rows, "Ctrl+N")
         assert chat.open.conversation.folder_id == place
     assert window.conversation.welcome.title.text() == "Work"
-    assert window.conversation.project.text.text().startswith("Project Work")
+    assert window.conversation.project_line.text.text().startswith("Project Work")
     assert window.conversation.composer.field.hasFocus()
     rows.setFocus()
     rows.setCurrentIndex(rows.rows.index(rows.rows.index_of(("folder", work.id))))

@@ -18,8 +18,8 @@ from rdchat.chat.transfer.chat_import import FileReport, ImportReport, SkippedCh
 from rdchat.chat.transfer.imported_folders import ImportedFolder
 from rdchat.errors import RdchatError
 from rdchat.inference.api import Role
-from rdchat.services.chat_controller import NOT_KEPT
-from rdchat.services.transfers import Transfers
+from rdchat.services.window.chat_controller import NOT_KEPT
+from rdchat.services.window.transfers import Transfers
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.style import Sheet, Theme
 from rdchat.ui.window import import_export

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import ModelError
 from rdchat.inference.api import ModelCard
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.model_sources import ModelSources
 from rdchat.ui.conversation.model_offers import ModelOffer, speed_text
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.style.formatting import MACHINE

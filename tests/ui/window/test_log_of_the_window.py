@@ -16,7 +16,7 @@ from rdchat.errors import ModelError, StorageError
 from rdchat.inference.api import Role
 from rdchat.services.app.event_loop import UnexpectedErrors
 from rdchat.services.app.start_request import StartRequest
-from rdchat.services.transfers import Transfers
+from rdchat.services.window.transfers import Transfers
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import error_of
 from tests.services.fakes import Reply

@@ -10,9 +10,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
 from rdchat.inference.api import ChatMessage, GenerationRequest, LoadProgress, PrefillProgress, Role
-from rdchat.services.app_status import Status
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState, LoadModel, WriteReply
+from rdchat.services.window.app_status import Status
 from rdchat.tools.definitions import ToolResult
 from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow

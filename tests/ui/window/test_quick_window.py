@@ -17,7 +17,7 @@ from rdchat.inference.api import FinishReason, Role
 from rdchat.services.app.start_request import StartRequest
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.chips import ImageTile
-from rdchat.ui.files.file_windows import ImageWindow
+from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window import quick_window
 from rdchat.ui.window.main_window import MainWindow

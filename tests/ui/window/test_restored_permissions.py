@@ -14,7 +14,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import BackupFacts
 from rdchat.inference.api import Dtype, Role, ToolCall
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.transfers import Transfers
+from rdchat.services.window.transfers import Transfers
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.style import CodeField, ConsentPause, PlainLabel, Sheet, Theme

@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QLabel, QMessageBox, QPlainTextEdit
 
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import is_temporary
-from rdchat.services.chat_controller import NOT_KEPT
-from rdchat.ui.conversation.chat_lines import TemporaryBar
+from rdchat.services.window.chat_controller import NOT_KEPT
+from rdchat.ui.conversation.temporary_bar import TemporaryBar
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat

@@ -20,9 +20,9 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
 from rdchat.inference.api import Role
 from rdchat.services.chat import unsent_memory
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.files.chips import FileChip
 from rdchat.ui.style import Theme
 from rdchat.ui.transcript.message_widget import MessageWidget

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub import HubModel
 from rdchat.hub.downloads.download import Download
 from rdchat.services.models.hub_search import ModelDetails
-from rdchat.services.models.window_services import Models
+from rdchat.services.models.model_services import Models
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.models_window import ModelsWindow, TokenSheet
 from rdchat.ui.style import TextButton

@@ -1,4 +1,4 @@
-"""What the Models window says of models and downloads, and its list, which takes changed entries."""
+"""The entries of the Models window's lists, and the list, which takes changed ones."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -6,18 +6,16 @@ from itertools import pairwise
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub import HubModel, Lack, suggestions
-from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
+from rdchat.hub import HubModel, suggestions
 from rdchat.inference.api import Dtype, MemoryRoom
 from rdchat.services.models.fit import Machine, sizes_of, sizes_read, sizes_suggested
 from rdchat.services.models.larger_model import check_text
-from rdchat.ui.models import entries
-from rdchat.ui.models.entries import results_listed
+from rdchat.ui.models import model_texts
+from rdchat.ui.models.list_entries import newcomer_entries, results_listed
 from rdchat.ui.models.memory_section import MemoryChart, MemoryPart, judge
-from rdchat.ui.models.page_parts import ModelList
+from rdchat.ui.models.model_list import ModelList
 from rdchat.ui.style import Theme, scaled
 from rdchat.ui.style.formatting import MACHINE
-from rdchat.wording import part_text, size_text, time_left
 from tests.services.models.macs import GB, MAC_16, mac
 
 FOUND = HubModel("org/Name-4bit", 1_234_567, 1, "2026-11-01", False, "mit", "llama", "4-bit", 4_000_000_000)
@@ -50,7 +48,7 @@ def test_a_pair_has_one_verdict_in_the_list_and_in_the_details() -> None:
     need = small.need(sizes_suggested(twenty), twenty.drafter.weight_bytes)
     words = judge(need, need, small.when_idle.memory)[0]
     assert words == "Too large with its drafter: needs 75 MB more than is available"
-    listed = {entry.key: entry for entry in entries.newcomer_entries(small, frozenset())}
+    listed = {entry.key: entry for entry in newcomer_entries(small, frozenset())}
     hub = HubModel(twenty.repository, quantization="4-bit", weight_bytes=twenty.weight_bytes)
     found = results_listed([hub], small, frozenset())
     for entry in (listed[twenty.repository], *found):
@@ -63,12 +61,12 @@ def test_a_group_fits_where_all_of_it_does() -> None:
     """Its heading said that it fits, above an entry that is too large."""
     for gigabytes in range(2, 65):
         for machine in (mac(gigabytes), replace(mac(gigabytes), dtype=Dtype.FLOAT32)):
-            newcomers = entries.newcomer_entries(machine, frozenset())
+            newcomers = newcomer_entries(machine, frozenset())
             heads = [index for index, entry in enumerate(newcomers) if not entry.key]
             for head, end in pairwise([*heads, len(newcomers)]):
                 if "Too large" not in newcomers[head].title:
                     assert not any(("Too large", "muted") in entry.marks for entry in newcomers[head:end])
-    assert entries.newcomer_entries(MAC_16, frozenset())[0].title == f"Best for {MACHINE}"
+    assert newcomer_entries(MAC_16, frozenset())[0].title == f"Best for {MACHINE}"
 
 
 def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> None:
@@ -89,8 +87,8 @@ def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> Non
 def test_facts_of_a_model_are_short() -> None:
     (entry,) = results_listed([FOUND], None, frozenset())
     assert (entry.facts, entry.use) == ("org  ·  4-bit  ·  4.00 GB", "1.2 M downloads")
-    assert [entries.compact(number) for number in (7, 1_500, 12_345, 999_600)] == ["7", "1.5 K", "12 K", "1.0 M"]
-    facts = {name: value.replace("\N{NO-BREAK SPACE}", " ") for name, value, _ in entries.hub_facts(FOUND)}
+    assert [model_texts.compact(number) for number in (7, 1_500, 12_345, 999_600)] == ["7", "1.5 K", "12 K", "1.0 M"]
+    facts = {name: value.replace("\N{NO-BREAK SPACE}", " ") for name, value, _ in model_texts.hub_facts(FOUND)}
     assert facts["Used"] == "1,234,567 downloads last month, 1 like"
     assert (facts["Changed"], facts["Licence"], facts["Weights"]) == ("1 Nov 2026", "mit", "4.00 GB")
 
@@ -133,96 +131,6 @@ def test_the_chosen_entry_stays_chosen_wherever_it_goes(qtbot: QtBot, theme: The
         assert shown.current.item is TWO
     shown.show_entries(results_listed((ONE,), MAC_16, NOTHING))
     assert shown.current is None
-
-
-GIGABYTE = 10**9
-
-
-def progress(
-    state: DownloadState, done: float = 0, total: float = 0, speed: float | None = None, **more: object
-) -> Download:
-    files = (DownloadFile("model.safetensors", int(done), int(total)),) if total else ()
-    return Download("org/name", state=state, files=files, bytes_per_second=speed, **more)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [(7, "1 KB"), (93e6, "93 MB"), (999.6e6, "1.00 GB"), (1.24e9, "1.24 GB"), (39.7e9, "39.7 GB")],
-)
-def test_sizes(size: float, shown: str) -> None:
-    assert size_text(size) == shown
-
-
-def test_a_part_has_the_unit_of_the_whole() -> None:
-    assert part_text(0.31e9, 1.24e9) == "0.31 of 1.24 GB"
-    assert part_text(5e6, 93e6) == "5 of 93 MB"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0.2, "1 s left"),
-        (59.4, "59 s left"),
-        (59.6, "1 min left"),
-        (7_500, "2 h 5 min left"),
-        (59_160, "16 h left"),
-        (9e5, "more than a day left"),
-    ],
-)
-def test_time_left(seconds: float, shown: str) -> None:
-    assert time_left(seconds) == shown
-
-
-def test_the_size_of_a_pair_is_not_that_of_its_drafter_alone() -> None:
-    drafter = Download("org/drafter", files=(DownloadFile("its files", 0, GIGABYTE),))
-    pair = with_drafter(progress(DownloadState.WAITING), drafter)
-    assert (entries.state_text(pair), entries.share(pair), pair.companion) == ("Waiting", None, "org/drafter")
-    pair = with_drafter(progress(DownloadState.WAITING, GIGABYTE, 3 * GIGABYTE), drafter)
-    assert (entries.state_text(pair), entries.share(pair)) == ("Waiting  ·  1.00 of 4.00 GB", 0.25)
-
-
-@pytest.mark.parametrize(
-    ("told", "shown"),
-    [
-        (progress(DownloadState.WAITING), "Waiting"),
-        (progress(DownloadState.WAITING, GIGABYTE, 2 * GIGABYTE), "Waiting  ·  1.00 of 2.00 GB"),
-        (progress(DownloadState.ASKING), "Getting the list of files…"),
-        (progress(DownloadState.CHECKING, GIGABYTE, GIGABYTE), "Checking the files…"),
-        (
-            progress(DownloadState.DOWNLOADING, GIGABYTE, 2 * GIGABYTE, 1e7),
-            "1.00 of 2.00 GB  ·  10.0 MB/s  ·  2 min left",
-        ),
-        (progress(DownloadState.DOWNLOADING, GIGABYTE, 2 * GIGABYTE, 0.0), "1.00 of 2.00 GB"),
-        (progress(DownloadState.DOWNLOADING, GIGABYTE, GIGABYTE, 0.0), "1.00 GB downloaded  ·  checking…"),
-        (progress(DownloadState.PAUSED, GIGABYTE, 2 * GIGABYTE), "Paused  ·  1.00 of 2.00 GB downloaded"),
-        (progress(DownloadState.FAILED), "Stopped  ·  nothing downloaded yet"),
-        (progress(DownloadState.FINISHED, GIGABYTE, GIGABYTE), "1.00 GB  ·  complete and checked"),
-    ],
-)
-def test_states(told: Download, shown: str) -> None:
-    assert entries.state_text(told) == shown
-
-
-def test_what_keeps_several_files_is_said_once() -> None:
-    note = "No data for 30 s. Trying again in 4 s."
-    assert entries.note_text(progress(DownloadState.DOWNLOADING, notes=(note,))) == note
-    assert entries.note_text(progress(DownloadState.DOWNLOADING, notes=(note, note))) == f"{note} (2 files)"
-
-
-def test_what_is_lacking_is_said_as_the_window_has_buttons_for_it() -> None:
-    for lack, wanted in ((Lack.TOKEN, "enter your token"), (Lack.AGREEMENT, "“Agree and access repository”")):
-        told = progress(DownloadState.FAILED, problem="It is gated.", hint="run `rdchat models token`", lack=lack)
-        problem, hint = entries.problem_text(told)
-        assert problem == "It is gated."
-        assert wanted in hint
-        assert "rdchat models token" not in hint
-
-
-def test_the_sum_takes_as_long_as_its_slowest() -> None:
-    slow = progress(DownloadState.DOWNLOADING, 0, 10 * GIGABYTE, 1e6)
-    fast = progress(DownloadState.DOWNLOADING, 0, GIGABYTE, 1e8)
-    assert entries.totals_text([slow, fast]) == "2 downloads  ·  0.0 of 11.0 GB  ·  101.0 MB/s  ·  2 h 47 min left"
-    assert entries.totals_text([]) == ""
 
 
 def test_the_legend_of_the_memory_grows_with_the_text(qtbot: QtBot, theme: Theme) -> None:

@@ -18,7 +18,6 @@ from rdchat.errors import StorageError
 from rdchat.inference.api import ModelInfo, Role
 from rdchat.log import errors_logged
 from rdchat.mac_desktop import HotKey
-from rdchat.services.app_status import AppStatus
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
@@ -28,19 +27,20 @@ from rdchat.services.chat.quick_chat import QuickChat
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.rescue_file import RescueFile, rescued_notice
 from rdchat.services.chat.tool_call_control import ToolCalls
-from rdchat.services.chat_caches import DiskCacheControl, MemoryCacheControl
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.title_writer import TitleWriter
-from rdchat.services.earlier_replies import EarlierReplyIndex
 from rdchat.services.engine.benchmark import Benchmark
+from rdchat.services.engine.chat_caches import DiskCacheControl, MemoryCacheControl
 from rdchat.services.engine.draft_control import DraftControl
+from rdchat.services.engine.earlier_replies import EarlierReplyIndex
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.engine.time_ledger import TimeLedger
-from rdchat.services.remote_servers import RemoteServers
-from rdchat.services.server_control import ServerControl
+from rdchat.services.servers.remote_servers import RemoteServers
+from rdchat.services.servers.server_control import ServerControl
+from rdchat.services.servers.tool_servers import ToolServers
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
-from rdchat.services.tool_servers import ToolServers
+from rdchat.services.window.app_status import AppStatus
 
 _LOG = logging.getLogger(__name__)
 _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old message is unchanged.")
@@ -441,12 +441,13 @@ class ChatController(QObject):
 
     def branch(self, message_id: int) -> None:
         """Copy the chat up to a message, with its settings and folder, and open the copy."""
-        if self.chat.temporary:
+        conversation = self.chat.stored_conversation
+        if conversation is None:
             self.chat_notice_raised.emit(NOT_KEPT)
-        elif (conversation := self.chat.stored_conversation) is not None:
-            with self.storage.writing():
-                self.recorder.flush()  # The store makes the copy.
-                self.chats.order.branch(conversation, message_id)
+            return
+        with self.storage.writing():
+            self.recorder.flush()  # The store makes the copy.
+            self.chats.order.branch(conversation, message_id)
 
     def plain_pace(self) -> float | None:
         """Return the loaded model's tokens a second without drafting, by its last reply since it was loaded.

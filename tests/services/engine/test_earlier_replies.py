@@ -146,6 +146,19 @@ def test_a_reply_that_ends_is_stored_and_drafted_from_at_once(
     assert reply.id not in app.earlier.index.messages
 
 
+def test_a_reply_in_no_chat_or_a_temporary_one_is_not_drafted_from(app: Window, default_model_folder: Path) -> None:
+    load(app, default_model_folder)
+    index = app.earlier.index
+    assert index is not None
+    before = set(index.messages)
+    app.chat.start_temporary()
+    app.ask("Anything?")
+    app.controller.quick.ask_question("And quickly?")
+    app.wait_until_idle()
+    assert app.controller.quick.path[-1].text
+    assert (set(index.messages), stored(app)) == (before, before)
+
+
 def test_chats_that_cannot_be_read_are_not_drafted_from(
     app: Window, default_model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,16 +11,17 @@ from rdchat.hub import HubModel, PublishedKind, Tokens, downloaded_repositories,
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api import ModelCard
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.models.deletion_and_verification import RemovalQuestion
 from rdchat.services.models.downloads import LIMITS, Downloads, HubAccount
-from rdchat.services.models.file_actions import RemovalQuestion
 from rdchat.services.models.fit import Machine, Model
 from rdchat.services.models.hub_search import HubDetails, HubSearch
 from rdchat.services.models.library import HubDrafters, Library, PartSearch
 from rdchat.services.models.macs import Macs
+from rdchat.services.models.model_sources import DeviceMemory, ModelSources
 from rdchat.services.models.removal import Removal, Verification
-from rdchat.services.models.service_base import DeviceMemory, ModelService, ModelSources
+from rdchat.services.models.threaded_service import ModelService
 from rdchat.services.models.training_control import TrainingControl
+from rdchat.services.window.chat_controller import ChatController
 
 
 class Models(QObject):

@@ -29,7 +29,7 @@ from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server_settings import Phase
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
-from rdchat.services.server_control import ServerControl, SharedEngine
+from rdchat.services.servers.server_control import ServerControl, SharedEngine
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.services.window import WAIT_MS, Window, collected, pause_midway

@@ -1,6 +1,6 @@
-"""The base class of the models window's services, and the functions by which they read models and ask the device.
+"""The functions by which the models window's services read models and ask the device.
 
-The composition root gives these functions (`ModelSources`), so that services import no MLX.
+The composition root gives them (`ModelSources`), so that services import no MLX.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -8,55 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject
 
-from rdchat.errors import InvalidSettingError
-from rdchat.hub import RepositoryFiles, Tokens, find_endpoint
+from rdchat.hub import RepositoryFiles
 from rdchat.inference.api import MachineMemory, ModelCard, ModelPart
-from rdchat.services.background_work import BackgroundWork, FolderSearch
+from rdchat.services.background_work import FolderSearch
 
 if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi
 
 type Find = Callable[[HubApi, ModelCard, str, ModelPart], RepositoryFiles | None]
 """Takes the hub, a model, its original's hub id, empty to find it, and what it lacks; None if that is unknown."""
-
-
-class ModelService(QObject):
-    """A service with a thread of its own. Lives on the main thread.
-
-    Args:
-        tokens: The person's tokens, for services that ask the hub.
-        parent: The Qt parent.
-    """
-
-    changed = Signal()
-
-    def __init__(self, tokens: Tokens | None = None, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._tokens = tokens or Tokens()
-        # Services that ask the hub get less time: closing waits for neither the hub nor a keychain.
-        self._close_s = 2.0 if tokens is None else 0.5
-        self._work = BackgroundWork(type(self).__name__, self)
-
-    @property
-    def host(self) -> str:
-        """The name of the hub."""
-        try:
-            return find_endpoint().host
-        except InvalidSettingError:
-            return "the hub"
-
-    def drop_requests(self) -> None:
-        """Drop requests to the hub; wait a moment for work on files."""
-        for work in self.findChildren(BackgroundWork):
-            work.finish_work(self._close_s)
-
-    def _hub(self) -> "HubApi":
-        """Return the hub, with the person's token. For the service's thread: the keychain may ask the person."""
-        from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  its client takes longer to import than the window
-
-        return HubApi(self._tokens.access(find_endpoint()))
 
 
 @dataclass(frozen=True, slots=True)

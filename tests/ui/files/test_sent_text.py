@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QDialog
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.files.file_windows import PartSheet
+from rdchat.ui.files.sent_text import PartSheet
 from rdchat.ui.style import ThemedLabel
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow

@@ -72,12 +72,12 @@ class EarlierReplyIndex(QObject):
         return settings.earlier_replies_after if settings.earlier_replies else ALL
 
     def add_reply(self, message_id: int, ids: Sequence[int]) -> None:
-        """Store the token ids of a reply that has ended, and draft from it too."""
+        """Store the token ids of a reply that has ended, and draft from it too; not of one that no file has."""
         if self.index is not None:
             with suppress(StorageError):  # The next check tries again.
-                self._tokens.save_tokens(message_id, self.index.tokenizer, ids)
-                self.index.add_reply(message_id, ids)
-                self.changed.emit()
+                if self._tokens.save_tokens(message_id, self.index.tokenizer, ids):
+                    self.index.add_reply(message_id, ids)
+                    self.changed.emit()
 
     def check_soon(self) -> None:
         """Check soon whether the index has the replies of the chats."""

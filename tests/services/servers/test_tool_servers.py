@@ -11,7 +11,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import RdchatError
-from rdchat.services.tool_servers import ToolServers
+from rdchat.services.servers.tool_servers import ToolServers
 from rdchat.tools.built_in import FOLDER, TIME
 from rdchat.tools.definitions import ToolDefinition, ToolResult, ToolServer
 from rdchat.work.job import CancelledError

@@ -16,7 +16,7 @@ from rdchat.chat.transfer.chat_import import ExportReport, ImportReport, take_ba
 from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress, TransferProcess
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.background_work import MainThread
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.work import Job
 
 # The child process ends when it had nothing to do for so long.

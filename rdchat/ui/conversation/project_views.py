@@ -1,7 +1,7 @@
-"""Sheets with options: `ProjectSheet` for those that all chats of a folder share, `RegenerateSheet` for one reply.
+"""What the open chat shows of its project: `ProjectLine` above it, and `ProjectSheet` with what all its chats share.
 
-A folder with such options is a project. `Commands` opens both sheets, and has them offer more models when a search has
-found them.
+A folder whose chats share something is a project. `Commands` opens the sheet, and has it offer more models when a
+search has found them.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,40 +9,44 @@ from dataclasses import replace
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QLineEdit, QVBoxLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import too_large
-from rdchat.chat.conversation import MadeWith
 from rdchat.chat.projects import Folder, Project
-from rdchat.inference.api import SamplingParams
-from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.project_files import FULL_SHARE
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
+from rdchat.services.window.chat_controller import ChatController
 from rdchat.tools.built_in import server_title
+from rdchat.ui.conversation.notices import Notices
+from rdchat.ui.conversation.regenerate_sheet import ModelChoice
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.files.file_drops import local_files
 from rdchat.ui.settings.note_list import NoteList
-from rdchat.ui.settings.options_form import COMMON, OptionRow, OptionsForm
+from rdchat.ui.settings.options_form import OptionRow
 from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
     SMALL,
     TIGHT,
     Action,
+    ElidedLabel,
+    Ground,
     Sheet,
+    TextButton,
     Theme,
     ThemedLabel,
     button_text,
     choice_box,
     column,
-    cut,
     fill_box,
     nothing,
     push_button,
-    set_tip,
+    row,
     small_text,
     text_field,
     visible_text,
 )
+from rdchat.wording import counted
 
 _TEXT = "All chats in this folder use this from their next question on. A chat's own options come first."
 _INSTRUCTIONS = "None. For example: We write a guide for beginners. Use short sentences."
@@ -52,15 +56,65 @@ _TOO_LONG = "Too long to be read whole. Of files that do not fit, the model gets
 _NEW = Folder(0, "New project")
 _LITTLE_ROOM = " That is more than a third, and leaves chats little room: they are shortened often."
 _MODEL_TIP = "It is loaded when you ask something in a chat of the project."
-_NOTE = "For this one reply. The chat's own options stay as they are."
 _NOTES = "Facts that the model gets in each chat of the project. Changes of notes count at once."
-# The longest model name on a button, in characters.
-_NAME_LENGTH = 28
-# Least width of the list of models, in letters.
-_LETTERS = 24
+# Of the banner.
+_KEY = "project"
 
-type ModelChoice = tuple[str, str | None]
-"""The name of a model, and the name by which it is loaded."""
+
+class ProjectLine(Ground):
+    """Names the project of the open chat, above it; hidden outside of projects.
+
+    A banner says so where a chat that has messages was moved into a project.
+
+    Attributes:
+        edit_requested: Emitted with the folder of the project.
+    """
+
+    edit_requested = Signal(Folder)
+
+    def __init__(self, controller: ChatController, theme: Theme, notices: Notices) -> None:
+        super().__init__(theme, "surface")
+        chat = controller.chat
+        self._chat = chat
+        self._notices = notices
+        self.text = ElidedLabel(theme, "", "muted", -1)
+        self.settings = TextButton("Project Settings…", theme, self._edit)
+        row((self.text, 1), self.settings, within=self, margins=(LARGE, TIGHT, MEDIUM, TIGHT))
+        chat.project_taken.connect(self._show_banner)
+        # The banner speaks of the next question of this chat, and of the project that the chat has now.
+        for ended in (chat.opened, chat.message_added):
+            ended.connect(lambda: notices.area.close_banner(_KEY))
+        for changed in (chat.opened, chat.options_changed):
+            changed.connect(self.show_project)
+        self.show_project()
+
+    def show_project(self) -> None:
+        """Show the open chat's project, and keep its banner while it is true.
+
+        Any change of the settings or the model leads here.
+        """
+        folder = self._chat.project_folder
+        self.setVisible(folder is not None)
+        if folder is None:
+            self._notices.area.close_banner(_KEY)
+            return
+        if self._notices.area.banner(_KEY):
+            self._show_banner(folder)
+        replies = self._chat.replies
+        text = f"Project {folder.name}: {folder.description}"
+        if notes := replies.notes(self._chat.conversation):
+            text += f", {counted(len(notes), 'note')}"
+        problem = replies.missing_model(self._chat.conversation)
+        self.text.show_text(visible_text(problem or text), "warning" if problem else "muted")
+
+    def _show_banner(self, folder: Folder) -> None:
+        """Say what a chat that was moved into a project uses from its next question on."""
+        text = f"From your next question on, it uses what the project shares: {folder.description}."
+        self._notices.show_banner(_KEY, f"This chat is now in the project “{folder.name}”", text)
+
+    def _edit(self) -> None:
+        if (folder := self._chat.project_folder) is not None:
+            self.edit_requested.emit(folder)
 
 
 class _ProjectFiles(PendingFiles):
@@ -233,89 +287,3 @@ class ProjectSheet(Sheet):
             order.set_project(self._folder, project, files)
         elif (folder := order.create_folder(self.name.text(), project=project, files=files)) is not None:
             self._controller.chat.start_new(folder.id)
-
-
-class RegenerateSheet(Sheet):
-    """Shows the chat's options before a reply is written again; changes hold for that reply only.
-
-    Args:
-        own_model: Name of the model that is loaded; empty where there is none.
-        models: Returns the others to choose from.
-        system_prompt: The chat's system prompt.
-        sampling: The chat's sampling.
-        theme: The appearance to follow.
-        parent: The window that it belongs to.
-
-    Attributes:
-        submitted: Emitted with the options that were changed, and the `OtherModel` to load first, or None.
-    """
-
-    submitted = Signal(MadeWith, object)
-
-    def __init__(
-        self,
-        own_model: str,
-        models: Callable[[], Sequence[ModelChoice]],
-        system_prompt: str,
-        sampling: SamplingParams,
-        *,
-        theme: Theme,
-        parent: QWidget,
-    ) -> None:
-        self._own_model = own_model
-        self._models = models
-        # The models in the list; None stands for the loaded one.
-        self._choices: list[ModelChoice | None] = []
-        self.model = QComboBox(minimumContentsLength=_LETTERS)
-        self.model.setAccessibleName("Model")
-        self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        if own_model:
-            self._choices.append(None)
-            self.model.addItem(own_model)
-        self.offer_models()
-        self.loading = small_text(theme, "It is loaded first and replaces the present one.")
-        self.back = QCheckBox(f"Go back to {button_text(cut(own_model, _NAME_LENGTH))} afterwards")
-        set_tip(self.back, own_model)
-        self.back.setChecked(True)
-        self.options = OptionsForm(theme)
-        self.options.show_options(system_prompt, sampling, None)
-        self.options.more.hide()
-        self._system_prompt = system_prompt
-        self._sampling = self.options.sampling()
-        answers = ("Cancel", nothing), ("Regenerate", self._submit)
-        parts = SMALL, OptionRow(theme, "Model", self.model), self.loading, self.back, self.options
-        super().__init__(parent, theme, "Regenerate this reply", _NOTE, answers, parts=parts)
-        self.model.currentIndexChanged.connect(self._refresh)
-        self._refresh()
-
-    def offer_models(self) -> None:
-        """Add the models that are known now and were not before."""
-        for choice in self._models():
-            if choice not in self._choices:
-                self._choices.append(choice)
-                self.model.addItem(choice[0])
-
-    @property
-    def _choice(self) -> ModelChoice | None:
-        """The chosen model; None for the loaded one."""
-        return self._choices[self.model.currentIndex()]
-
-    def _refresh(self) -> None:
-        """Show what loading another model means; without a loaded one there is none to go back to."""
-        is_other = self._choice is not None
-        self.loading.setVisible(is_other)
-        self.back.setVisible(is_other and bool(self._own_model))
-        self.fit()
-
-    def _submit(self) -> None:
-        """Emit the options that differ from the usual ones, and the other model if one is chosen."""
-        self.options.fields[COMMON].interpretText()
-        sampling = self.options.sampling()
-        prompt = self.options.prompt.toPlainText()
-        other = self._choice
-        stays = not (self._own_model and self.back.isChecked())
-        options = MadeWith(
-            None if sampling == self._sampling else sampling,
-            None if prompt == self._system_prompt else prompt,
-        )
-        self.submitted.emit(options, None if other is None else OtherModel(other[1], other[0], stays))
