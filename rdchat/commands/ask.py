@@ -314,7 +314,7 @@ class _Answer:
         # named is loaded all the same, since it may not fit the model.
         drafts = loaded.is_tried() or named or not auto
         if drafts:
-            session.drafters.load_drafter(self.draft, progress.show_stage)
+            session.drafters.load_drafters(self.draft, progress.show_stage, strict=True)
         session.prepare(replace(self.draft, mode=Mode.OFF) if auto else self.draft, progress.show_stage)
         # The one reply of this command may skip drafting.
         session.plain_replies = int(auto)
