@@ -24,7 +24,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.hub.updates import updates_address
-from rdchat.inference.api import Engine, MachineMemory, MemoryRoom, ModelCard, ModelPart
+from rdchat.inference.api import Engines, MachineMemory, MemoryRoom, ModelCard, ModelPart
 from rdchat.log import errors_logged
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals, UnexpectedErrors
 from rdchat.services.app.single_instance import SingleInstance
@@ -133,11 +133,11 @@ class App:
         qt: The Qt application.
         store: The store of chats.
         settings: The settings.
-        engine_factory: Makes the engine, on the engine thread.
+        engine_factory: Makes the engines, on the engine thread.
     """
 
     def __init__(
-        self, qt: QApplication, store: ConversationStore, settings: SettingsStore, engine_factory: Callable[[], Engine]
+        self, qt: QApplication, store: ConversationStore, settings: SettingsStore, engine_factory: Callable[[], Engines]
     ) -> None:
         self._store = store
         theme = Theme(qt, settings.settings.text_size)
@@ -301,8 +301,8 @@ def application() -> Application:
     return qt
 
 
-def make_engine(settings: Callable[[], Settings] = stored_settings) -> Engine:
-    """Make the engine; called on the engine thread, where MLX is imported. `settings` returns those of the moment.
+def make_engine(settings: Callable[[], Settings] = stored_settings) -> Engines:
+    """Make the engines; called on the engine thread, where MLX is imported. `settings` returns those of the moment.
 
     While a larger model may be offered, the machine's speed is measured too, for an estimate of that model's.
     """
@@ -311,7 +311,7 @@ def make_engine(settings: Callable[[], Settings] = stored_settings) -> Engine:
 
     if not settings().larger_model_declined:
         device.READING.measure(others)
-    return engines.ChosenEngine(lambda: settings().remote_servers, lambda: settings().hosts)
+    return engines.EnginesByAddress(lambda: settings().remote_servers, lambda: settings().hosts)
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:

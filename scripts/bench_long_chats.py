@@ -25,7 +25,7 @@ from rdchat.chat.presets import LongChats
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
-from rdchat.inference.local_engine import LocalEngine
+from rdchat.inference.engines import EnginesByAddress
 from rdchat.services.chat.chat_context import Doing, SummaryProgress
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.window.chat_controller import ChatController
@@ -42,7 +42,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         store = ConversationStore(Path(folder) / "chats.db")
         settings = SettingsStore(Path(folder) / "settings.json")
-        controller = ChatController(store, settings, EngineClient(LocalEngine, nullcontext))
+        controller = ChatController(store, settings, EngineClient(EnginesByAddress, nullcontext))
         controller.settings.change_values(model=args.model, keep_caches=False, titles_by_model=False)
         controller.open_last_chat()
         progress: list[tuple[float, SummaryProgress]] = []

@@ -40,7 +40,7 @@ def count_lines(mode: Mode, tokens: int = 200) -> Counter[str]:
     loaded = load_model(paths.default_model_dir())
     loaded.network.model.layers = loaded.network.model.layers[:LAYERS]
     session = ChatSession(loaded, Drafters(loaded, False))
-    session.drafters.load_drafter(draft, lambda _: None)
+    session.drafters.load_drafters(draft, strict=True)
     session.prepare(draft, lambda _: None)
     taken = 0
     for event in session.generate(request):

@@ -52,7 +52,7 @@ from rdchat.app import App
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api import Engine, LedgerEntry, Mode, Statistics
+from rdchat.inference.api import Engines, LedgerEntry, Mode, Statistics
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.window.main_window import MainWindow
@@ -142,7 +142,7 @@ def running_app(folder: Path) -> Iterator[App]:
     settings = SettingsStore(paths.settings_path())
     settings.save_settings(Settings(panel_visible=False, titles_by_model=False))
     engine = fakes.ScriptedEngine([fakes.Reply(tuple(re.findall(r"\S+ ?", _REPLY)), mode=Mode.AUTO)])
-    app = App(qt, ConversationStore(paths.database_path()), settings, lambda: cast(Engine, engine))
+    app = App(qt, ConversationStore(paths.database_path()), settings, lambda: cast(Engines, engine))
     app.open_window()
     try:
         yield app

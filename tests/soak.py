@@ -46,7 +46,7 @@ from rdchat.app import App
 from rdchat.chat.conversation import Conversation, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api import Engine, GenerationRequest, ModelInfo, Role, SamplingParams, ToolCall
+from rdchat.inference.api import Engines, GenerationRequest, ModelInfo, Role, SamplingParams, ToolCall
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.tools.built_in import BUILT_IN_SERVERS
@@ -196,7 +196,7 @@ class Soak:
     def __init__(
         self,
         qt: QApplication,
-        engine: Callable[[], Engine],
+        engine: Callable[[], Engines],
         models: tuple[str, ...],
         seed: int,
         pause_s: float = _PAUSE_S,

@@ -314,7 +314,7 @@ class _Answer:
         # named is loaded all the same, since it may not fit the model.
         drafts = loaded.is_tried() or named or not auto
         if drafts:
-            session.drafters.load_drafter(self.draft, progress.show_stage)
+            session.drafters.load_drafters(self.draft, progress.show_stage, strict=True)
         session.prepare(replace(self.draft, mode=Mode.OFF) if auto else self.draft, progress.show_stage)
         # The one reply of this command may skip drafting.
         session.plain_replies = int(auto)
@@ -327,12 +327,13 @@ class _Answer:
 
     def _load_elsewhere(self, args: argparse.Namespace, progress: ProgressLine) -> _Loaded:
         """Load a model of a remote server, or one over several Macs, and say where it runs."""
-        from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
+        from rdchat.inference.engines import EnginesByAddress  # noqa: PLC0415  only once the arguments are right
 
         settings = stored_settings()
         address = engine_address(args)
-        engine = ChosenEngine(lambda: settings.remote_servers, lambda: settings.hosts)
-        info = engine.load(address, Dtype(args.dtype), progress.show_stage, args.load_anyway)
+        engines = EnginesByAddress(lambda: settings.remote_servers, lambda: settings.hosts)
+        info = engines.load(address, Dtype(args.dtype), progress.show_stage, args.load_anyway)
+        engine = engines.chosen
         engine.load_drafters(self.draft, progress.show_stage)
         where = f"runs on {info.server} ({info.device}), where your text goes" if info.server else "runs on these Macs"
         progress.erase()

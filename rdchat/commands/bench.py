@@ -237,7 +237,7 @@ def _measure(
     args: argparse.Namespace, prompts: Sequence[Prompt], replies: Sequence[str], measurement: _Measurement
 ) -> None:
     """Load the model and measure."""
-    from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  MLX: only once the arguments are right
+    from rdchat.inference.engines import EnginesByAddress  # noqa: PLC0415  MLX: only once the arguments are right
     from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415
 
     # Output of libraries, such as mlx-lm's about large models, does not belong to the report.
@@ -245,17 +245,17 @@ def _measure(
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,
     ):
-        engine = ChosenEngine(hosts=lambda: stored_settings().hosts)
-        info = engine.load(engine_address(args), args.dtypes[0], progress.show_stage, args.load_anyway)
+        engines = EnginesByAddress(hosts=lambda: stored_settings().hosts)
+        info = engines.load(engine_address(args), args.dtypes[0], progress.show_stage, args.load_anyway)
         print_warning(info)
         measurement.environment = environment(info)
-        plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
+        plan = _plan(args, prompts, args.modes or _available_modes(engines.chosen, args))
         earlier = (tuple(shared_tokenizers().encode_text(info.path, reply)) for reply in replies)
         plan = replace(plan, earlier_replies=tuple(earlier))
         with closing(RunsFile(Path(args.results), plan, info)) if args.results else nullcontext() as stored:
             measurement.runs += stored.runs if stored else ()
             measurement.plan = replace(plan, finished=frozenset(run.turn for run in measurement.runs))
-            _follow(engine, measurement, progress, stored)
+            _follow(engines.chosen, measurement, progress, stored)
     measurement.complete = not measurement.cancelled
 
 

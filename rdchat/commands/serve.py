@@ -12,7 +12,7 @@ from rdchat import machine
 from rdchat.chat.settings import Settings, stored_settings
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, add_hosts, add_model, engine_address, print_warning
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api import Dtype, Engine, LoadProgress, ModelCard, ModelInfo, remote_model
+from rdchat.inference.api import Dtype, Engines, LoadProgress, ModelCard, ModelInfo, remote_model
 from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.server.credentials import end_notice, find_key, fingerprint, own_certificate
 from rdchat.server.guard import is_loopback
@@ -115,7 +115,7 @@ class _Serving(QObject):
         self.problem: RdchatError | None = None
         self._key_text = key_text
         self._progress = progress
-        self._engine = EngineClient(_engine, machine.keep_awake)
+        self._engine = EngineClient(_engines, machine.keep_awake)
         self._slot = ModelSlot(self._engine, Settings(dtype=dtype))
         self._server = Server(settings, SharedEngine(self._slot, _models))
         self._slot.load_progressed.connect(progress.show_stage)
@@ -164,10 +164,10 @@ class _Serving(QObject):
         return self._engine.shutdown() and stopped
 
 
-def _engine() -> Engine:
-    from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
+def _engines() -> Engines:
+    from rdchat.inference.engines import EnginesByAddress  # noqa: PLC0415  only once the arguments are right
 
-    return ChosenEngine(hosts=lambda: stored_settings().hosts)
+    return EnginesByAddress(hosts=lambda: stored_settings().hosts)
 
 
 def _models() -> Sequence[ModelCard]:

@@ -1,7 +1,7 @@
 """`Drafters` loads the drafters of one target at first use, and keeps them between replies.
 
 There are three kinds: prompt lookup, which needs no files; a drafter head, read from a folder (a model's own MTP layers
-are one); and a draft model. `mode_options` says which drafting modes the target can use, and why not the others,
+are one); and a draft model. `draft_options` says which drafting modes the target can use, and why not the others,
 without reading weights. All of it runs on the engine thread.
 """
 
@@ -17,6 +17,7 @@ from rdchat.inference.api import (
     DRAFTERS,
     DrafterFit,
     DraftKind,
+    DraftOptions,
     DraftSettings,
     LoadProgress,
     Mode,
@@ -26,6 +27,7 @@ from rdchat.inference.api import (
 from rdchat.inference.auto.auto_drafter import AutoDrafter, AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.device import device_errors
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import (
     DrafterSearch,
@@ -151,51 +153,66 @@ class Drafters:
         """The hash by which drafters name the target."""
         return TargetBinding.for_model(self._model.info).hash
 
-    def load_drafter(self, settings: DraftSettings, on_progress: OnProgress = lambda _: None) -> str | None:
+    def load_drafters(
+        self, settings: DraftSettings, on_progress: OnProgress = lambda _: None, *, strict: bool = False
+    ) -> AvailableDrafters | str:
         """Load what a mode needs, once.
 
+        Args:
+            settings: The mode, and the drafter and the draft model for it.
+            on_progress: Called while a draft model loads.
+            strict: Whether a drafter or draft model that is missing, damaged or does not fit is an error. Otherwise the
+                automatic mode continues without it, and for another mode it is the reason returned.
+
         Returns:
-            A sentence: why the mode cannot run; None where it can.
+            What the mode drafts with, for `prepare_job`; or why it cannot run, as a sentence.
 
         Raises:
-            RdchatError: If the drafter or draft model in the settings is missing, damaged or does not fit.
+            RdchatError: See `strict`; a device that fails is always an error.
         """
-        if settings.mode is Mode.OFF:
-            return None
-        if problem := cannot_verify(self._model):
-            return problem
-        if settings.mode is Mode.SPECULATIVE:
-            return self._load_draft_model(settings.draft_model, on_progress)
-        if settings.mode is Mode.DRAFTER:
-            loaded = self._load_head(settings.drafter)
-            if loaded is None:
-                return " ".join(filter(None, [no_drafter(self._model), self.unused_layers(None)]))
-            folder, head = loaded
-            # Which hidden states MTP layers read may be unclear; the automatic mode measures it while the app is idle.
-            if isinstance(head.head, BoundMtpHead) and len(head.head.readings) > 1:
-                self.auto.use_drafters(replace(self.auto.available, head=head, folder=folder))
-            return None
-        if settings.mode is Mode.AUTO:
-            self._load_all(settings, on_progress)
-        return None
-
-    def try_load(self, settings: DraftSettings, on_progress: OnProgress = lambda _: None) -> str | None:
-        """Load what a mode needs; a problem with a drafter or draft model becomes the reason returned.
-
-        The automatic mode continues without it.
-        """
-        try:
-            return self.load_drafter(settings, on_progress)
-        except RdchatError as error:
-            if settings.mode is Mode.AUTO:
+        with device_errors("for the drafter"):
+            try:
+                return self._load(settings, on_progress)
+            except RdchatError as error:
+                if strict:
+                    raise
+                if settings.mode is not Mode.AUTO:
+                    return str(error)
                 _LOG.warning("The automatic mode continues without: %s", error)
-                return None
-            return str(error)
+                return self.auto.available
 
-    def prepare_job(self, job: ReplyJob) -> tuple[ReplyJob, Drafter | None]:
-        """Return a reply's job with its drafter, and the drafter; call it only after `load_drafter` returned None.
+    def _load(self, settings: DraftSettings, on_progress: OnProgress) -> AvailableDrafters | str:
+        """Load what a mode needs; see `load_drafters`, where `strict` is set."""
+        if problem := "" if settings.mode is Mode.OFF else cannot_verify(self._model):
+            return problem
+        match settings.mode:
+            case Mode.AUTO:
+                return self._load_all(settings, on_progress)
+            case Mode.DRAFTER:
+                return self._load_one_head(settings.drafter)
+            case Mode.SPECULATIVE:
+                if settings.draft_model is None:
+                    return NO_DRAFT_MODEL
+                return AvailableDrafters(draft_model=self._load_draft_model(settings.draft_model, on_progress))
+        return AvailableDrafters()
 
-        In mode `off` there is none.
+    def _load_one_head(self, named: str | None) -> AvailableDrafters | str:
+        """Load the drafter of the mode with a drafter head; return why there is none, as a sentence."""
+        loaded = self._load_head(named)
+        if loaded.head is None:
+            return " ".join(filter(None, [no_drafter(self._model), self.unused_layers(None)]))
+        # Which hidden states MTP layers read may be unclear; the automatic mode measures it while the app is idle.
+        head = loaded.head.head
+        if isinstance(head, BoundMtpHead) and len(head.readings) > 1:
+            self.auto.use_drafters(replace(self.auto.available, head=loaded.head, folder=loaded.folder))
+        return loaded
+
+    def prepare_job(self, job: ReplyJob, loaded: AvailableDrafters) -> tuple[ReplyJob, Drafter | None]:
+        """Return a reply's job with its drafter, and the drafter; in mode `off` there is none.
+
+        Args:
+            job: The job, without a drafter.
+            loaded: What `load_drafters` returned for the job's draft settings.
         """
         prompt = job.prompt
         request = job.request
@@ -210,8 +227,8 @@ class Drafters:
         job = replace(job, mode=settings.mode, rows_for=rows_for, earlier_bytes=earlier_bytes)
         match settings.mode:
             case Mode.AUTO:
-                head = self.auto.available.head
-                job = replace(job, drafter=self._auto_sources(settings), kind=head.head.kind if head else None)
+                kind = loaded.head.head.kind if loaded.head else None
+                job = replace(job, drafter=_sources(settings, loaded), kind=kind)
                 return job, AutoDrafter(self.auto, job, self.phrases.for_reply)
             case Mode.LOOKUP:
                 return replace(job, drafter="prompt lookup"), LookupDrafter(
@@ -223,15 +240,16 @@ class Drafters:
                     phrases=self.phrases.for_reply(request),
                 )
             case Mode.SPECULATIVE:
-                assert settings.draft_model is not None
-                draft = self._draft_models[settings.draft_model]
+                draft = loaded.draft_model
+                assert draft is not None
                 shape_of = partial(self.auto.draft_shape, draft, request.sampling, depth=len(prompt))
                 job = replace(job, drafter=str(draft.model.info.path))
                 return job, DraftModelDrafter(draft, prompt, request, ledger, shape_of)
             case Mode.DRAFTER:
-                # The one that `load_drafter` used last.
-                folder, head = next(reversed(self._heads.items()))
-                job = replace(job, drafter=drafter_name(settings.drafter, folder), kind=head.head.kind)
+                head = loaded.head
+                assert head is not None
+                assert loaded.folder is not None
+                job = replace(job, drafter=drafter_name(settings.drafter, loaded.folder), kind=head.head.kind)
                 return job, head.drafter(prompt, request, ledger, earlier=earlier)
 
     def clear_memory(self) -> None:
@@ -241,17 +259,16 @@ class Drafters:
         for head in self._heads.values():
             head.clear_memory()
 
-    def _load_all(self, settings: DraftSettings, on_progress: OnProgress) -> None:
+    def _load_all(self, settings: DraftSettings, on_progress: OnProgress) -> AvailableDrafters:
         """Load what the automatic mode can choose from: the drafter head, and the draft model in the settings.
 
         Raises:
             RdchatError: If one of them cannot be used; the others are loaded nevertheless.
         """
-        loaded = None
-        draft_model = None
+        available = AvailableDrafters()
         errors = list[RdchatError]()
         try:
-            loaded = self._load_head(settings.drafter)
+            available = self._load_head(settings.drafter)
         except RdchatError as error:
             if settings.drafter is not None:
                 errors.append(error)
@@ -259,48 +276,36 @@ class Drafters:
                 _LOG.warning("The model's own drafter cannot be used: %s", error)
         if settings.draft_model is not None:
             try:
-                self._load_draft_model(settings.draft_model, on_progress)
-                draft_model = self._draft_models[settings.draft_model]
+                draft_model = self._load_draft_model(settings.draft_model, on_progress)
+                available = replace(available, draft_model=draft_model)
             except RdchatError as error:
                 errors.append(error)
-        folder, head = loaded or (None, None)
-        self.auto.use_drafters(AvailableDrafters(head, folder, draft_model))
+        self.auto.use_drafters(available)
         if errors:
             raise errors[0]
+        return available
 
-    def _auto_sources(self, settings: DraftSettings) -> str:
-        """Return the names of what the automatic mode can draft with, for the reply's details."""
-        available = self.auto.available
-        names = list[str]()
-        if available.folder is not None:
-            names.append(drafter_name(settings.drafter, available.folder))
-        if available.draft_model is not None:
-            names.append(str(available.draft_model.model.info.path))
-        return ", ".join([*names, "prompt lookup"])
-
-    def _load_draft_model(self, name: str | None, on_progress: OnProgress) -> str | None:
-        """Load the draft model of a name in place of another one; return why there is none, or None."""
-        if name is None:
-            return NO_DRAFT_MODEL
+    def _load_draft_model(self, name: str, on_progress: OnProgress) -> DraftModel:
+        """Return the draft model of a name, loaded in place of another one."""
         if name not in self._draft_models:
             stage = f"Loading the draft model {display_name(name, Path(name))}"
             report = lambda progress: on_progress(LoadProgress(stage, progress.fraction))  # noqa: E731
             draft = load_draft_model(name, self._model, on_progress=report, anyway=self._load_anyway)
             self._draft_models = {name: draft}
-        return None
+        return self._draft_models[name]
 
-    def _load_head(self, named: str | None) -> tuple[Path, HeadModel] | None:
-        """Return the drafter and its folder; None where `named` is None and the target has none."""
+    def _load_head(self, named: str | None) -> AvailableDrafters:
+        """Return the drafter with its folder; neither where `named` is None and the target has none."""
         folder = self.drafter_folder(named)
         if folder is None:
-            return None
+            return AvailableDrafters()
         # Taken out, it is not dropped below, and comes last afterwards.
         head = self._heads.pop(folder, None)
         # Drafters are dropped before another one is loaded, so that both need not fit.
         while len(self._heads) >= self.max_heads:
             del self._heads[next(iter(self._heads))]
         self._heads[folder] = head or self._read_head(folder)
-        return folder, self._heads[folder]
+        return AvailableDrafters(self._heads[folder], folder)
 
     def _read_head(self, folder: Path) -> HeadModel:
         """Read a drafter; what was wrong with it is remembered until its files change.
@@ -321,13 +326,15 @@ class Drafters:
 
     # The possible modes: drafters are checked by their configurations, and draft models by their tokenizers
 
-    def mode_options(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
-        """Return one option for each mode, with the draft model and the drafter that the settings name."""
-        return tuple(self._option(mode, settings) for mode in Mode)
+    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
+        """Return one option for each mode, with the draft model and the drafter that the settings name.
 
-    def fits(self, drafters: Sequence[str]) -> tuple[DrafterFit, ...]:
-        """Return whether drafters, folders or hub ids, fit the target; each takes some 3 ms."""
-        return tuple(map(self._fit, drafters))
+        Args:
+            settings: Draft settings.
+            drafters: Folders or hub ids of drafters that may fit the target; to check one takes some 3 ms.
+        """
+        modes = tuple(self._option(mode, settings) for mode in Mode)
+        return DraftOptions(self._model.info.path, modes, tuple(map(self._fit, drafters)))
 
     def _fit(self, drafter: str) -> DrafterFit:
         """Return whether a drafter fits the target."""
@@ -404,3 +411,13 @@ class Drafters:
         """Return how the target checks drafts, in sentences; empty if it takes trees."""
         limit = _LIMITS.get(self._model.capability.kind, "")
         return limit and f"{self._model.info.name} checks {limit}"
+
+
+def _sources(settings: DraftSettings, loaded: AvailableDrafters) -> str:
+    """Return the names of what the automatic mode can draft with, for the reply's details."""
+    names = list[str]()
+    if loaded.folder is not None:
+        names.append(drafter_name(settings.drafter, loaded.folder))
+    if loaded.draft_model is not None:
+        names.append(str(loaded.draft_model.model.info.path))
+    return ", ".join([*names, "prompt lookup"])

@@ -1,6 +1,6 @@
-"""`ChosenEngine`, the engine of the app: passes calls to the engine that runs the chosen model.
+"""`EnginesByAddress`, the engines of the app: a model's address says which of them runs it.
 
-That is one on this machine, on a remote server, or over several Macs, by the model's address.
+That is the one on this machine, of remote servers, or over several Macs.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,19 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.inference.api import (
-    BenchPlan,
-    BenchRunner,
     ChatImage,
-    ChatMessage,
-    DraftOptions,
-    DraftSettings,
     Dtype,
     Engine,
-    GenerationRequest,
+    Engines,
     ModelInfo,
     OnProgress,
-    PrefixCacheFacts,
-    TokenIterator,
     ranked_model,
     remote_model,
 )
@@ -33,12 +26,11 @@ from rdchat.inference.vision.image_process import shared_images
 _LONG = 1_000_000
 
 
-class ChosenEngine(Engine):
-    """Runs a model by its address; see `remote_model` and `ranked_model`.
+class EnginesByAddress(Engines):
+    """Chooses an engine by a model's address; see `remote_model` and `ranked_model`.
 
-    `load` chooses an engine, to which all other calls go; before the first load they go to this machine's engine. An
-    engine is imported and made at its first use, on the thread of the calls. It stays, without its model, while another
-    one is used.
+    An engine is imported and made at its first use, on the thread of the calls. It stays, without its model, while
+    another one is used.
 
     Args:
         remote_servers: Returns the remote servers that the person added.
@@ -55,6 +47,10 @@ class ChosenEngine(Engine):
         self._used: Engine | None = None
         self._folder: Path | None = None
 
+    @property
+    def chosen(self) -> Engine:
+        return self._used or self._engine_for(None)
+
     def load(self, model: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool = False) -> ModelInfo:
         engine = self._engine_for(model)
         if self._used not in (None, engine):
@@ -70,43 +66,6 @@ class ChosenEngine(Engine):
         self._used = None
         while self._engines:
             self._engines.popitem()[1].close()
-
-    def unload(self) -> int:
-        return self._current.unload()
-
-    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
-        return self._current.generate(request, stopped)
-
-    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
-        return self._current.draft_options(settings, drafters)
-
-    def load_drafters(self, settings: DraftSettings, on_progress: OnProgress) -> None:
-        self._current.load_drafters(settings, on_progress)
-
-    def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
-        return self._current.prefix_caches(limit_bytes)
-
-    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
-        return self._current.count_tokens(prompt)
-
-    def idle(self, *, hidden: bool = False) -> bool:
-        return self._current.idle(hidden=hidden)
-
-    def rest(self) -> None:
-        self._current.rest()
-
-    def sleep(self) -> None:
-        self._current.sleep()
-
-    def wake(self) -> None:
-        self._current.wake()
-
-    def benchmark(self, plan: BenchPlan) -> BenchRunner:
-        return self._current.benchmark(plan)
-
-    @property
-    def _current(self) -> Engine:
-        return self._used or self._engine_for(None)
 
     def _engine_for(self, model: str | None) -> Engine:
         """Return the engine for an address, made at its first use."""

@@ -93,10 +93,10 @@ class LocalEngine:
         return self._loaded().generate(request, stopped)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
-        return self._loaded().possible_modes(settings, drafters)
+        return self._loaded().draft_options(settings, drafters)
 
     def load_drafters(self, settings: DraftSettings, on_progress: OnProgress) -> None:
-        self._loaded().load_for_mode(settings, on_progress)
+        self._loaded().drafters.load_drafters(settings, on_progress)
 
     def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
         if limit_bytes is not None:

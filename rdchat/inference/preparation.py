@@ -83,5 +83,5 @@ def prepare(model: str | None, dtype: Dtype, draft: DraftSettings, show: OnProgr
     session = ChatSession(load_model(model, dtype, show))
     # Another command may load the same model meanwhile.
     if memory_room().free_bytes > session.model.info.weights_bytes:
-        session.load_for_mode(draft, show)
+        session.drafters.load_drafters(draft, show)
         session.prepare(draft, show)

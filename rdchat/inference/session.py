@@ -38,6 +38,7 @@ from rdchat.inference.api import (
     TokenIterator,
     not_prepared,
 )
+from rdchat.inference.auto.auto_drafter import AvailableDrafters
 from rdchat.inference.caches_on_disk.disk_caches import DiskCaches
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
@@ -81,11 +82,13 @@ def warm(model: LoadedModel, drafters: Drafters, drafts: Sequence[DraftSettings]
     """
     try:
         for draft in drafts:
-            if drafters.try_load(draft) is None:
-                if draft.mode is Mode.DRAFTER:
-                    # Short drafts need some of the kernels: not all are compiled together.
-                    yield from _write(model, drafters, replace(draft, beam_width=1, beam_length=2))
-                yield from _write(model, drafters, draft)
+            loaded = drafters.load_drafters(draft)
+            if isinstance(loaded, str):
+                continue
+            if draft.mode is Mode.DRAFTER:
+                # Short drafts need some of the kernels: not all are compiled together.
+                yield from _write(model, drafters, loaded, replace(draft, beam_width=1, beam_length=2))
+            yield from _write(model, drafters, loaded, draft)
     except Exception:
         _LOG.exception("Warming up failed")
 
@@ -123,7 +126,7 @@ def _compile(model: LoadedModel, drafters: Drafters, missing: Sequence[tuple[Dra
             marker.touch()
 
 
-def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Generator[bool]:
+def _write(model: LoadedModel, drafters: Drafters, loaded: AvailableDrafters, draft: DraftSettings) -> Generator[bool]:
     """Write replies with one of these settings until one ends without a compile, and has drafted; see `warm`.
 
     In the mode Off none drafts, so the first one without a compile is the last.
@@ -134,7 +137,7 @@ def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Gene
         # With exact times each stage waits, so few kernels are compiled together.
         request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling, seed, draft=replace(draft, profile=True))
         job = replace(ReplyJob.fresh(model, tokens * _REPEATED, request), ledger=_KernelLedger())
-        with suppress(StoppedError), closing(ReplyIterator(*drafters.prepare_job(job))) as events:
+        with suppress(StoppedError), closing(ReplyIterator(*drafters.prepare_job(job, loaded))) as events:
             for _ in events:
                 yield True
             if draft.mode is Mode.OFF or events.statistics.rounds:
@@ -204,7 +207,7 @@ class ChatSession:
         check = partial(_check_stopped, stopped)
         self._warming = None
         self._end_running(request.partition)
-        reason, missing = self._load_drafter(request.draft)
+        loaded, missing = self._load_drafters(request.draft)
         clock = Clock()
         ledger = Ledger()
         with ledger.stage(Stage.TOKENIZE):
@@ -250,30 +253,32 @@ class ChatSession:
             self.plain_replies -= 1
             self._warming = _compile(self.model, self.drafters, missing)
         drafter = None
-        if reason is not None:
-            job = replace(job, mode_reason=reason)
+        if isinstance(loaded, str):
+            job = replace(job, mode_reason=loaded)
         else:
-            job, drafter = self.drafters.prepare_job(job)
+            job, drafter = self.drafters.prepare_job(job, loaded)
         self._running = ReplyIterator(job, drafter)
         return self._running
 
-    def _load_drafter(self, draft: DraftSettings) -> tuple[str | None, list[tuple[DraftSettings, Path]] | None]:
+    def _load_drafters(
+        self, draft: DraftSettings
+    ) -> tuple[AvailableDrafters | str, list[tuple[DraftSettings, Path]] | None]:
         """Load what a reply drafts with.
 
         Returns:
-            Why the reply is plain, as a sentence, or None; and what is to be compiled, if it is plain because drafting
+            That, or why the reply is plain, as a sentence; and what is to be compiled, if it is plain because drafting
             is not prepared yet, else None. The list is empty for a model that is not tried out yet.
         """
         unprepared = not_prepared(self.model.info.name)
         # A trial takes some 60 calls of the model.
         if self.plain_replies > 0 and not self.model.is_tried():
             return unprepared, []
-        with device_errors("for the drafter"):
-            reason = self.drafters.try_load(draft)
+        loaded = self.drafters.load_drafters(draft)
         # A GPU compiles in some seconds; g++ takes half a minute.
-        if self.plain_replies and reason is None and not on_gpu() and (missing := self._missing(draft)):
+        drafts = not isinstance(loaded, str)
+        if self.plain_replies and drafts and not on_gpu() and (missing := self._missing(draft)):
             return unprepared, missing
-        return reason, None
+        return loaded, None
 
     def _shared_length(self, request: GenerationRequest, prompt: list[int], check: Callable[[], None]) -> int:
         """Return the length of the prompt's beginning that all chats of its project have; 0 where it is not kept."""
@@ -305,16 +310,10 @@ class ChatSession:
 
         return ShapeVocabulary(self.model)
 
-    def possible_modes(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
+    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Return which modes the target can have with `settings`, and which of some drafters fit it."""
-        modes = self.drafters.mode_options(settings)
-        fits = self.drafters.fits(drafters)
-        return DraftOptions(self.model.info.path, modes, fits, is_prepared=not self._missing(settings))
-
-    def load_for_mode(self, settings: DraftSettings, on_progress: OnProgress) -> None:
-        """Load what a mode drafts with; see `Engine.load_drafters`."""
-        with device_errors("for the drafter"):
-            self.drafters.try_load(settings, on_progress)
+        options = self.drafters.draft_options(settings, drafters)
+        return replace(options, is_prepared=not self._missing(settings))
 
     def prepare(self, settings: DraftSettings, on_progress: OnProgress) -> None:
         """Compile what replies with these settings need, unless that was done on this machine."""
@@ -390,7 +389,7 @@ class ChatSession:
             cache = KVCache(self.model.network)
             for tokens in ([0] * 8, [0]):
                 mx.eval(self.model.network(mx.array([tokens]), cache=cache.layers))
-            self.drafters.try_load(DraftSettings())
+            self.drafters.load_drafters(DraftSettings())
             self.prepare(DraftSettings(Mode.OFF), on_progress)
         usual = DraftSettings()
         missing = self._missing(usual)

@@ -21,7 +21,7 @@ from rdchat.inference.api import (
     SamplingParams,
     reply_seed,
 )
-from rdchat.inference.engines import ChosenEngine
+from rdchat.inference.engines import EnginesByAddress
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.server.credentials import fingerprint, own_certificate
@@ -40,7 +40,7 @@ TURNS = (ChatMessage(Role.USER, "Count to five."), ChatMessage(Role.ASSISTANT, "
 def server(qtbot: QtBot, default_model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("RDCHAT_KEY_STUDIO", KEY)
-    client = EngineClient(LocalEngine, nullcontext)
+    client = EngineClient(EnginesByAddress, nullcontext)
     slot = ModelSlot(client, Settings())
     server = Server(ServerSettings(KEY, port=0, certificate=own_certificate()), SharedEngine(slot, tuple))
     slot.load_model(str(default_model_folder))
@@ -61,7 +61,7 @@ def end_of(engine: Engine, temperature: float, mode: Mode, seed: int) -> ReplyEn
 @pytest.mark.slow
 def test_a_served_model_writes_what_it_writes_here(qtbot: QtBot, server: Server, default_model_folder: Path) -> None:
     shown = fingerprint(own_certificate())
-    remote = ChosenEngine(lambda: [RemoteServer("studio", server.address, shown)])
+    remote = EnginesByAddress(lambda: [RemoteServer("studio", server.address, shown)])
     name = f"remote:studio/{default_model_folder.name}"
     ends: dict[float, ReplyEnd] = {}
 
@@ -69,7 +69,7 @@ def test_a_served_model_writes_what_it_writes_here(qtbot: QtBot, server: Server,
         with closing(remote):
             remote.load(name, Dtype.AUTO, lambda _: None)
             for temperature in temperatures:
-                ends[temperature] = end_of(remote, temperature, Mode.AUTO, 7)
+                ends[temperature] = end_of(remote.chosen, temperature, Mode.AUTO, 7)
 
     thread = threading.Thread(target=ask, args=([0, 0.9],))
     thread.start()

@@ -25,7 +25,7 @@ from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.storage import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
-from rdchat.inference.api import Engine, Mode, SamplingParams
+from rdchat.inference.api import Engines, Mode, SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from tests.hostile.heartbeat import Heartbeat, Script, either, wait
@@ -67,7 +67,7 @@ class Visitor(QObject):
         self.ordered.connect(self._take, Qt.ConnectionType.QueuedConnection)
         self._heart.play(self._warm_up())
 
-    def _open(self, store: Path, engine: Callable[[], Engine]) -> App:
+    def _open(self, store: Path, engine: Callable[[], Engines]) -> App:
         sampling = SamplingParams(temperature=0, max_tokens=4)
         settings = SettingsStore(paths.settings_path())
         settings.save_settings(Settings(model=str(self._good), sampling=sampling, seed=7))

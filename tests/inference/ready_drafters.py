@@ -9,7 +9,6 @@ from rdchat.inference.auto.auto_drafter import AvailableDrafters
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import RandomPlanner
@@ -30,11 +29,12 @@ class ReadyDrafters(Drafters):
         self.auto.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
         self.auto.planner = RandomPlanner(self.auto.costs, (Mode.SPECULATIVE, Mode.DRAFTER, Mode.LOOKUP), seed=5)
 
-    def _load_head(self, named: str | None) -> tuple[Path, HeadModel]:
-        return Path("head"), self._head
+    def _load_head(self, named: str | None) -> AvailableDrafters:
+        return AvailableDrafters(self._head, Path("head"))
 
-    def _load_all(self, settings: DraftSettings, on_progress: Callable[..., Any]) -> None:
-        """All are loaded."""
+    def _load_all(self, settings: DraftSettings, on_progress: Callable[..., Any]) -> AvailableDrafters:
+        """Return them; all are loaded."""
+        return self.auto.available
 
 
 def ready_session(model: LoadedModel, small: LoadedModel | None = None, **options: Any) -> ChatSession:

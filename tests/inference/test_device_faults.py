@@ -265,7 +265,7 @@ def session_with(mode: str, folder: Path) -> Iterator[tuple[ChatSession, Generat
     else:
         settings = DraftSettings(Mode(mode))
     with patch.object(drafters, "load_draft_model", lambda *_a, **_k: draft):
-        assert session.drafters.load_drafter(settings) is None
+        assert not isinstance(session.drafters.load_drafters(settings, strict=True), str)
         yield session, replace(REQUEST, draft=settings)
 
 

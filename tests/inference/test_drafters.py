@@ -24,7 +24,7 @@ def _no_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _told(model: LoadedModel, settings: DraftSettings = DraftSettings()) -> dict[Mode, ModeOption]:  # noqa: B008
     model = replace(model, info=replace(model.info, path=Path("/models/my tiny")))
-    return {option.mode: option for option in Drafters(model).mode_options(settings)}
+    return {option.mode: option for option in Drafters(model).draft_options(settings).modes}
 
 
 def test_without_anything_named_there_are_lookup_off_and_auto() -> None:
@@ -75,7 +75,7 @@ def test_a_draft_model_that_fits_is_compared_once(monkeypatch: pytest.MonkeyPatc
     options = Drafters(model)
     settings = DraftSettings(draft_model="small")
     for _ in range(2):
-        told = {option.mode: option for option in options.mode_options(settings)}[Mode.SPECULATIVE]
+        told = {option.mode: option for option in options.draft_options(settings).modes}[Mode.SPECULATIVE]
         assert (told.available, told.reason, told.source) == (True, "", "small")
     assert compared == ["small"]
 
@@ -106,7 +106,7 @@ def test_a_session_decodes_plainly_where_the_draft_model_that_is_named_is_missin
     assert (end.mode, end.mode_reason is not None) == (Mode.OFF, True)
     assert str(tmp_path / "gone") in end.mode_reason
     with pytest.raises(ModelError, match="gone"):
-        session.drafters.load_drafter(settings)
+        session.drafters.load_drafters(settings, strict=True)
 
 
 def test_auto_says_what_it_does_without_and_drafts_with_the_rest(tmp_path: Path) -> None:
@@ -120,6 +120,6 @@ def test_auto_says_what_it_does_without_and_drafts_with_the_rest(tmp_path: Path)
     *_, end = session.generate(replace(fakes.ask(max_tokens=3), draft=settings))
     assert (end.mode, end.mode_reason) == (Mode.AUTO, None)
     with pytest.raises(ModelError, match="gone"):
-        session.drafters.load_drafter(settings)
+        session.drafters.load_drafters(settings, strict=True)
     missing = DraftSettings(drafter=str(tmp_path / "none"))
     assert str(tmp_path / "none") in _told(fakes.tiny_llama(), missing)[Mode.AUTO].reason

@@ -25,7 +25,7 @@ from rdchat.inference.api import (
     remote_address,
     remote_model,
 )
-from rdchat.inference.engines import ChosenEngine
+from rdchat.inference.engines import EnginesByAddress
 from rdchat.inference.local_engine import LocalEngine
 from tests.inference.fakes import ask, reply_end
 from tests.inference.threads import load_silently, on_a_thread
@@ -82,11 +82,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_another_kind_of_model_is_loaded_after_the_old_one_is_freed(calls: list[str]) -> None:
-    engine = ChosenEngine()
-    engine.prefix_caches(7)
+    engines = EnginesByAddress()
+    engines.chosen.prefix_caches(7)
     for model in ("m", "n", "remote:s/m", None, "ranks:a,b:m"):
-        load_silently(engine, model)
-    engine.close()
+        load_silently(engines, model)
+    engines.close()
     assert calls == [
         *("local keeps 7", "local loads m", "local loads n"),
         *("local unloads", "remote loads remote:s/m"),
@@ -107,13 +107,13 @@ def test_a_text_for_a_server_is_counted_by_the_tokenizer_of_the_last_model_here(
         return [0] * len(text.split())
 
     monkeypatch.setattr("rdchat.inference.engines.shared_tokenizers", lambda: SimpleNamespace(encode_text=encode_text))
-    engine = ChosenEngine()
-    load_silently(engine, "remote:s/m")
-    assert engine._count_text("one two three") == 0, "no model was used here"
-    load_silently(engine, "here")
-    load_silently(engine, "remote:s/m")
-    assert engine._count_text("one two three") == 3
-    assert engine._count_text("a" * 1_000_001) == 0, "it would take seconds"
+    engines = EnginesByAddress()
+    load_silently(engines, "remote:s/m")
+    assert engines._count_text("one two three") == 0, "no model was used here"
+    load_silently(engines, "here")
+    load_silently(engines, "remote:s/m")
+    assert engines._count_text("one two three") == 3
+    assert engines._count_text("a" * 1_000_001) == 0, "it would take seconds"
     assert asked == [Path("here")]
     assert calls[-1] == "remote loads remote:s/m"
 

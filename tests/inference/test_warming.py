@@ -173,12 +173,12 @@ def test_the_first_reply_waits_for_no_drafter(new_machine: Prepared) -> None:
     assert (first.mode, first.statistics.rounds) == (Mode.OFF, 0)
     assert first.mode_reason is not None
     assert first.mode_reason == not_prepared(session.model.info.name)
-    assert not session.possible_modes(DraftSettings(Mode.DRAFTER)).is_prepared
+    assert not session.draft_options(DraftSettings(Mode.DRAFTER)).is_prepared
     for _ in range(3):
         assert session.work_while_idle()
     session.work_while_idle()
     assert new_machine.modes == [Mode.OFF, Mode.DRAFTER]
-    assert session.possible_modes(DraftSettings(Mode.DRAFTER)).is_prepared
+    assert session.draft_options(DraftSettings(Mode.DRAFTER)).is_prepared
     second = reply(session, Mode.DRAFTER)
     assert (second.mode, second.mode_reason) == (Mode.DRAFTER, None)
     assert second.token_ids == first.token_ids

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from rdchat.inference.api import Dtype, Engine, ModelInfo
+from rdchat.inference.api import Dtype, Engine, Engines, ModelInfo
 
 
 def on_a_thread[Result](work: Callable[[], Result]) -> Result:
@@ -16,6 +16,6 @@ def on_a_thread[Result](work: Callable[[], Result]) -> Result:
     return results[0]
 
 
-def load_silently(engine: Engine, model: Path | str | None) -> ModelInfo:
+def load_silently(engine: Engine | Engines, model: Path | str | None) -> ModelInfo:
     """Load a model, whose progress nobody sees."""
     return engine.load(None if model is None else str(model), Dtype.AUTO, lambda _progress: None)

@@ -36,7 +36,7 @@ from rdchat.inference.api import (
     TokenEvent,
     ToolCall,
 )
-from rdchat.inference.engines import ChosenEngine
+from rdchat.inference.engines import EnginesByAddress
 from rdchat.inference.remote import server_connection, server_list
 from rdchat.inference.remote.remote_engine import list_models
 from rdchat.inference.remote.remote_reply import RemoteReply
@@ -62,10 +62,10 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def loaded(address: str, model: str = MODEL.name, **fields: Any) -> Iterator[Engine]:
-    engine = ChosenEngine(lambda: [RemoteServer("studio", address, **fields)])
-    with closing(engine):
-        engine.load(f"remote:studio/{model}", Dtype.AUTO, lambda _: None)
-        yield engine
+    engines = EnginesByAddress(lambda: [RemoteServer("studio", address, **fields)])
+    with closing(engines):
+        engines.load(f"remote:studio/{model}", Dtype.AUTO, lambda _: None)
+        yield engines.chosen
 
 
 def reply(engine: Engine, messages: tuple[ChatMessage, ...] = HELLO, **fields: Any) -> list[GenerationEvent]:
@@ -110,8 +110,8 @@ def test_a_model_says_where_it_runs_and_what_its_server_says_of_it(make_server: 
     assert (other.name, other.context_length, len(other.thinking)) == ("other/model", UNKNOWN_LENGTH, 5)
     assert (own.thinking_default, other.thinking_default) == (ThinkingChoice.OFF, None)
     assert all(each.is_rdchat for each in (own, other))
-    engine = ChosenEngine(lambda: [RemoteServer("studio", server.address)])
-    info = engine.load("remote:studio/tiny/model", Dtype.AUTO, lambda _: None)
+    engines = EnginesByAddress(lambda: [RemoteServer("studio", server.address)])
+    info = engines.load("remote:studio/tiny/model", Dtype.AUTO, lambda _: None)
     assert (info.server, info.device, str(info.path)) == ("studio", server.address, "remote:studio/tiny/model")
 
 

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api import Engine
+from rdchat.inference.api import Engines
 from rdchat.services.engine.engine_client import EngineClient, _EngineThread
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.window.chat_controller import ChatController
@@ -58,9 +58,9 @@ def make_client(
     clients: list[EngineClient] = []
 
     def make(
-        factory: Callable[[], Engine] = lambda: engine, keep_awake: Callable[[], AbstractContextManager[None]] = awake
+        factory: Callable[[], Engines] = lambda: engine, keep_awake: Callable[[], AbstractContextManager[None]] = awake
     ) -> EngineClient:
-        def traced_factory() -> Engine:
+        def traced_factory() -> Engines:
             sys.settrace(threading.gettrace())  # coverage does not see threads that Qt starts
             return factory()
 

@@ -151,6 +151,11 @@ class ScriptedEngine:
     counting_threads: set[int] = field(default_factory=set)
 
     @property
+    def chosen(self) -> "ScriptedEngine":
+        """It runs every model."""
+        return self
+
+    @property
     def last_request(self) -> GenerationRequest:
         return self.requests[-1]
 

@@ -12,7 +12,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import Settings
-from rdchat.inference.local_engine import LocalEngine
+from rdchat.inference.engines import EnginesByAddress
 from rdchat.inference.vision.image_process import Prepared
 from rdchat.inference.vision.image_rows import ImageRows, SeenImage
 from rdchat.server.server import Server
@@ -34,7 +34,7 @@ def test_a_text_comes_between_the_images_of_another_client(
     qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waited for the decoding and the tower of all of them, and then for the reply."""
-    client = EngineClient(LocalEngine, nullcontext)
+    client = EngineClient(EnginesByAddress, nullcontext)
     slot = ModelSlot(client, Settings())
     first_begun = threading.Event()
     text_waits = threading.Event()

@@ -21,6 +21,7 @@ from rdchat.inference.api.events import (
     UNKNOWN_LENGTH,
     DraftOptions,
     Engine,
+    Engines,
     FinishReason,
     GenerationEvent,
     LikelyToken,

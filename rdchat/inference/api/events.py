@@ -473,3 +473,17 @@ class Engine(Protocol):
         A thread that has used the engine calls this before it ends. Otherwise MLX would free the rest while the thread
         ends, perhaps after Python is gone.
         """
+
+
+class Engines(Protocol):
+    """The engines of an app, of which one runs the chosen model. They belong to one thread."""
+
+    @property
+    def chosen(self) -> Engine:
+        """The engine of the last load; before it, the one of models on this machine. Any thread may ask."""
+
+    def load(self, model: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool = False) -> ModelInfo:
+        """Choose the engine that runs a model, free the model of another one, and load it; see `Engine.load`."""
+
+    def close(self) -> None:
+        """Close all of them; see `Engine.close`."""

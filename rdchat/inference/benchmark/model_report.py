@@ -143,7 +143,7 @@ class ModelReport:
 
     def _fits(self, drafter: str) -> bool:
         """Return whether the model can use a drafter; if not, list it as left out."""
-        if self._session.drafters.try_load(DraftSettings(Mode.DRAFTER, drafter=drafter)) is None:
+        if not isinstance(self._session.drafters.load_drafters(DraftSettings(Mode.DRAFTER, drafter=drafter)), str):
             return True
         number = 1 + self._drafters.index(drafter)
         self.left_out.append(f"drafter {number}: it cannot be used with this model; rdchat ask --mode drafter says why")
@@ -153,7 +153,7 @@ class ModelReport:
         """Return the drafting modes that the model can run without further settings."""
         if self._session.model.capability.kind is DraftKind.NONE:
             return ()
-        options = self._session.possible_modes(DraftSettings()).modes
+        options = self._session.draft_options(DraftSettings()).modes
         return [option.mode for option in options if option.available and option.mode is not Mode.OFF]
 
     def _no_time(self, part: str) -> None:

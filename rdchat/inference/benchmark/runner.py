@@ -206,7 +206,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         session.drafters.max_heads = max(len({plan.all_cells[index].draft.drafter for index in cells}), 1)
         for index in cells:
             cell = plan.all_cells[index]
-            session.drafters.load_drafter(cell.draft)
+            session.drafters.load_drafters(cell.draft, strict=True)
             tried = record(session, self._request(cell, 0, _WARM_UP_TOKENS), self._cancelled.is_set)
             if tried is None:
                 break

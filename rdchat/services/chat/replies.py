@@ -374,13 +374,14 @@ class Replies(QObject):
         return self.drafting.control.values.image_cap
 
     def _send(self, live: Reply) -> None:
-        """Give a reply to the engine if nothing is missing. What it needs is checked in this order:
+        """Give a reply to the engine, with the options that apply now, if nothing is missing, in this order:
 
         1. A model: it waits while one is loaded, and fails without one.
         2. The person's consent, if the model is on a remote server.
         3. The chat's servers of tools that are starting; those that failed are left out, with a notice.
 
-        Where it waits, `_on_model_changed` calls this again.
+        Where it waits, `_on_model_changed` calls this again. The request has two parts: `fixed` here, on the main
+        thread, and `filled` on the engine's, which reads the prompt when the reply's turn comes.
         """
         if (model := self.model.info) is None:
             if not self.model.loading:
@@ -396,22 +397,21 @@ class Replies(QObject):
         failed = ", ".join(self.tools.names(conversation, "failed"))
         if failed and not prompt.ends_with_result:
             self.tools_left_out.emit(Notice(f"This reply has no tools of {failed}", _NOT_STARTED))
-        self._submit(live, model)
-
-    def _submit(self, live: Reply, model: ModelInfo) -> None:
-        """Request a reply with the options that apply now; the engine reads the rest of the prompt when it begins."""
-        prompt = live.prompt
-        conversation = live.conversation
         order = self.order
         values = order.effective_values(conversation)
         draft = self.drafting.requested(values.draft)
-        sampling = live.set_sampling(values.sampling)
-        seed = live.message.seed or 0
-        continues = live.begins_at > 0
-        earlier = self._earlier.index
         # An answer with a format cannot have calls.
         live.offered = {} if values.answer_shape else self.tools.definitions(conversation)
-        options = self._options_of_prompt(conversation, model)
+        fixed = partial(
+            GenerationRequest,
+            sampling=live.set_sampling(values.sampling),
+            seed=live.message.seed or 0,
+            draft=draft,
+            continue_last=live.begins_at > 0,
+            shape=values.answer_shape,
+            earlier=self._earlier.index,
+            **self._options_of_prompt(conversation, model),
+        )
         count = self.counter(conversation)
         # A system prompt of the chat's own is nothing to keep with the project.
         shares = prompt.system_prompt == order.usual(conversation).system_prompt
@@ -420,21 +420,11 @@ class Replies(QObject):
         def read(check: Callable[[], None]) -> GenerationRequest:
             # A count that was stopped ends in its own time: the next one waits less for it than for another process.
             asking: Count = lambda messages: self._counting.do(lambda _: count(messages)).result(check)  # noqa: E731
-            complete = self.complete(prompt, asking, check, counted=False)
+            filled = self.complete(prompt, asking, check, counted=False)
             if not prompt.ends_with_result:
-                live.passages = tuple(f"{file.name}: {file.taken}" for file in complete.shared.found)
-            return GenerationRequest(
-                complete.turns(check),
-                sampling=sampling,
-                seed=seed,
-                draft=draft,
-                continue_last=continues,
-                shape=values.answer_shape,
-                earlier=earlier,
-                keep=self.caches.folder(conversation, folder, complete.notes),
-                shared=complete.beginning if shares else (),
-                **options,
-            )
+                live.passages = tuple(f"{file.name}: {file.taken}" for file in filled.shared.found)
+            keep = self.caches.folder(conversation, folder, filled.notes)
+            return fixed(messages=filled.turns(check), keep=keep, shared=filled.beginning if shares else ())
 
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))
         self.drafting.follow_reply(live.request, draft, conversation.id, values.draft)

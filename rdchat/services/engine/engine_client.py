@@ -19,7 +19,7 @@ from rdchat.inference.api import (
     BenchPlan,
     ChatMessage,
     Dtype,
-    Engine,
+    Engines,
     GenerationRequest,
     LoadProgress,
     ModelInfo,
@@ -64,7 +64,7 @@ class EngineClient(QObject):
     """Owns the app's one engine thread. Lives on the main thread; only `shutdown` waits.
 
     Args:
-        engine_factory: Makes the engine; called on the engine thread, on the first request.
+        engine_factory: Makes the engines; called on the engine thread, on the first request.
         keep_awake: Makes a context that keeps the machine awake; the engine thread enters it to write or to measure.
 
     Attributes:
@@ -78,14 +78,12 @@ class EngineClient(QObject):
     # See `EngineWorker`.
     idle_worked = Signal()
 
-    # A request comes, perhaps from another thread.
-    _requested = Signal(object)
-    # The inbox has a request more.
-    _submitted = Signal()
+    # A request of any thread.
+    _directly_submitted = Signal(object)
 
     def __init__(
         self,
-        engine_factory: Callable[[], Engine],
+        engine_factory: Callable[[], Engines],
         keep_awake: Callable[[], AbstractContextManager[None]],
     ) -> None:
         super().__init__()
@@ -101,7 +99,7 @@ class EngineClient(QObject):
         self._delivery.timeout.connect(self._deliver)
         self._worker = EngineWorker(engine_factory, keep_awake, self._inbox, self._outbox)
         self._thread = self._start_thread()
-        self._requested.connect(self._accept)
+        self._directly_submitted.connect(self._queue)
         # Both count the time without a request.
         self._rest = QTimer(self, singleShot=True)
         self._rest.timeout.connect(lambda: self._worker.chore_requested.emit(lambda engine: engine.rest()))
@@ -120,7 +118,6 @@ class EngineClient(QObject):
         thread.setStackSize(host.THREAD_STACK_BYTES)
         self._worker.moveToThread(thread)
         queued = Qt.ConnectionType.QueuedConnection
-        self._submitted.connect(self._worker.work, queued)
         self._worker.posted.connect(self._schedule_delivery, queued)
         self._worker.idle_worked.connect(self.idle_worked, queued)
         thread.finished.connect(self._on_thread_finished, queued)
@@ -128,14 +125,9 @@ class EngineClient(QObject):
         return thread
 
     def submit(
-        self,
-        command: Command,
-        on_event: Callable[[EngineEvent], object],
-        *,
-        background: bool = False,
-        direct: bool = False,
+        self, command: Command, on_event: Callable[[EngineEvent], object], *, background: bool = False
     ) -> EngineRequest:
-        """Carry out a command behind those submitted before.
+        """Carry out a command behind those submitted before; on the main thread.
 
         Loading or unloading a model cancels everything before it. A reply or a benchmark that a person waits for
         cancels those of the background, and pauses a direct reply: that goes on afterwards as if nothing had happened.
@@ -144,23 +136,29 @@ class EngineClient(QObject):
             command: What to do.
             on_event: Called on the main thread with each event; one of the kinds `FINAL` is the last.
             background: Nobody waits for it.
-            direct: For the server. It differs from other requests:
-                - It may be submitted from any thread.
-                - `on_event` is called on the engine thread at once, so it must be quick. Only if that thread takes no
-                  more requests, the `Failure` comes on the main thread.
-                - A `FINAL` event comes also after `cancel`, for every kind of command.
-                - Loading a model cancels nothing but the background.
-                - A `Failure` ends a reply whose model is unloaded.
-                - A reply that comes during another direct one pauses that, as a reply for a person does.
         """
-        request = EngineRequest(command, on_event, background, direct)
-        # On the main thread this acts at once; from another thread it is queued.
-        self._requested.emit(request)
+        request = EngineRequest(command, on_event, background)
+        self._queue(request)
+        return request
+
+    def submit_direct(self, command: Command, on_event: Callable[[EngineEvent], object]) -> EngineRequest:
+        """Carry out a command for the server. It differs from those of `submit`:
+
+        - It may be submitted from any thread.
+        - `on_event` is called on the engine thread at once, so it must be quick. Only if that thread takes no more
+          requests, the `Failure` comes on the main thread.
+        - A `FINAL` event comes also after `cancel`, for every kind of command.
+        - Loading a model cancels nothing but the background.
+        - A `Failure` ends a reply whose model is unloaded.
+        - A reply that comes during another direct one pauses that, as a reply for a person does.
+        """
+        request = EngineRequest(command, on_event, direct=True)
+        self._directly_submitted.emit(request)
         return request
 
     @Slot(object)
-    def _accept(self, request: EngineRequest) -> None:
-        """Queue a request for the engine thread, and cancel what it replaces (`submit`); on the main thread."""
+    def _queue(self, request: EngineRequest) -> None:
+        """Put a request into the inbox, and cancel what it replaces; on the main thread."""
         command = request.command
         if isinstance(command, LoadModel | UnloadModel) and not request.direct:
             self._cancel(self._open, _MODEL_CHANGED)
@@ -174,7 +172,7 @@ class EngineClient(QObject):
         self._set_asleep(False)
         if not self._closing and self._thread.isRunning():
             self._inbox.append(request)
-            self._submitted.emit()
+            self._worker.woken.emit()
         else:
             self._fail(request)
 
@@ -182,7 +180,7 @@ class EngineClient(QObject):
         """Set whether nobody can see a window; only the writing of caches does not wait until it is seen."""
         self._worker.hidden = hidden
         if not hidden:
-            self._worker.idle_requested.emit()
+            self._worker.woken.emit()
 
     def sleep_after(self, minutes: int | None) -> None:
         """Unload the model after so many minutes without a request.
@@ -253,7 +251,7 @@ class EngineClient(QObject):
             self._closing = True
             self._cancel(self._open, _CLOSING)
             self._inbox.append(None)
-            self._submitted.emit()
+            self._worker.woken.emit()
         self._stop_idle()
         ended = self._thread.wait(round(timeout_s * 1000))
         if not ended:

@@ -179,7 +179,7 @@ class EngineRequest:
         command: What to do.
         on_event: Called on the main thread, or on the engine thread if the request is direct.
         background: Whether it may be cancelled by a reply or a benchmark for the person, as nobody waits for it.
-        direct: Whether it is the server's; see `EngineClient.submit`.
+        direct: Whether it is the server's; see `EngineClient.submit_direct`.
         cancelled: Whether it should end early.
         begun: Whether the messages of a reply's prompt were read, and the engine has the reply now.
         reason: Why it was cancelled by something other than its sender; empty if the sender did.

@@ -1,4 +1,4 @@
-"""Carries out requests on the engine thread; nothing else makes, uses or frees the engine."""
+"""Carries out requests on the engine thread; nothing else makes, uses or frees the engines."""
 
 import logging
 import math
@@ -24,6 +24,7 @@ from rdchat.inference.api import (
     BenchPlan,
     ChatMessage,
     Engine,
+    Engines,
     FinishReason,
     GenerationRequest,
     LoadProgress,
@@ -68,12 +69,12 @@ _FAILURES = {
 
 
 class EngineWorker(QObject):
-    """Takes requests from `inbox`, one each time `work` is called, and posts their events.
+    """Takes requests from `inbox`, one each time that it is `woken`, and posts their events.
 
     Args:
         engine_factory: See `EngineClient`.
         keep_awake: See `EngineClient`.
-        inbox: The requests; None closes the engine and ends the thread.
+        inbox: The requests; None closes the engines and ends the thread.
         outbox: Takes the events.
 
     Attributes:
@@ -82,19 +83,19 @@ class EngineWorker(QObject):
 
     Signals:
         posted: An event is in the outbox.
-        idle_requested: There may be background work to do.
+        woken: There is a request in the inbox, or background work to do.
         idle_worked: Some background work was done, and there is more.
         chore_requested: The engine has to do something if nothing else is to do.
     """
 
     posted = Signal()
-    idle_requested = Signal()
+    woken = Signal()
     idle_worked = Signal()
     chore_requested = Signal(object)
 
     def __init__(
         self,
-        engine_factory: Callable[[], Engine],
+        engine_factory: Callable[[], Engines],
         keep_awake: Callable[[], AbstractContextManager[None]],
         inbox: deque[EngineRequest | None],
         outbox: Outbox,
@@ -105,26 +106,31 @@ class EngineWorker(QObject):
         self._inbox = inbox
         self._outbox = outbox
         # Made on the first request: a window is shown before MLX is imported.
-        self._engine: Engine | None = None
-        # Why it could not be made.
+        self._engines: Engines | None = None
+        # Why they could not be made.
         self._problem = ""
         self.hidden = False
         self.chore_requested.connect(self._do_chore, Qt.ConnectionType.QueuedConnection)
-        # Being queued, it comes after requests that wait.
-        self.idle_requested.connect(self._idle, Qt.ConnectionType.QueuedConnection)
+        self.woken.connect(self.work, Qt.ConnectionType.QueuedConnection)
 
     @Slot()
     def work(self) -> None:
-        """Carry out the next request; its last event ends it; one that was cancelled may have none (`_stopped`)."""
-        # Each request calls this once. The inbox is empty if a reply has paused for a request (`_let_others_go_first`).
-        if not self._inbox:
-            return
-        request = self._inbox.popleft()
-        if request is None:
-            self._finish()
-            return
-        self._do(request)
-        self.idle_requested.emit()
+        """Carry out the next request; without one, let the engine do a slice of what can wait.
+
+        The last event of a request ends it; one that was cancelled may have none (`_stopped`).
+        """
+        if self._inbox:
+            request = self._inbox.popleft()
+            if request is None:
+                self._finish()
+                return
+            self._do(request)
+            self.woken.emit()
+        elif self._engines is not None:
+            with errors_logged("Warming up or measuring while idle"), self._keep_awake():
+                if self._engines.chosen.idle(hidden=self.hidden):
+                    self.woken.emit()
+                    self.idle_worked.emit()
 
     def _do(self, request: EngineRequest) -> None:
         """Carry out a request, and post its last event: its result, or why it failed or stopped."""
@@ -153,30 +159,33 @@ class EngineWorker(QObject):
     def _carry_out(self, request: EngineRequest) -> EngineEvent:
         """Carry out a request and post its events, except for the last one, which is returned."""
         request.check_cancelled()
-        engine = self._ready_engine()
+        engines = self._ready_engines()
         match request.command:
             case LoadModel(model, dtype, anyway):
                 report = partial(self._report_load, request)
                 if request.direct:
                     # The model from before is loaded until the engine begins.
                     report(LoadProgress("Loading the model", None))
-                return engine.load(model, dtype, report, anyway)
+                return engines.load(model, dtype, report, anyway)
             case UnloadModel():
-                return Unloaded(engine.unload())
+                return Unloaded(engines.chosen.unload())
             case FindDraftOptions(settings, drafters, load):
                 if load:
-                    engine.load_drafters(settings, partial(self._report_load, request))
-                return engine.draft_options(settings, drafters)
+                    engines.chosen.load_drafters(settings, partial(self._report_load, request))
+                return engines.chosen.draft_options(settings, drafters)
             case LimitPrefixCaches(limit_bytes):
-                return engine.prefix_caches(limit_bytes)
+                return engines.chosen.prefix_caches(limit_bytes)
             case WriteReply() | GenerationRequest() as reply:
                 generation = reply.read(request.check_cancelled) if isinstance(reply, WriteReply) else reply
                 request.begun = True
-                with self._keep_awake(), closing(engine.generate(generation, lambda: request.cancelled)) as iterator:
+                with (
+                    self._keep_awake(),
+                    closing(engines.chosen.generate(generation, lambda: request.cancelled)) as iterator,
+                ):
                     request.attach(iterator.cancel)
                     return self._post_tokens(request, iterator)
             case BenchPlan() as plan:
-                with self._keep_awake(), closing(engine.benchmark(plan)) as runner:
+                with self._keep_awake(), closing(engines.chosen.benchmark(plan)) as runner:
                     request.attach(runner.cancel)
                     for event in runner:
                         self._post(request, event)
@@ -217,26 +226,16 @@ class EngineWorker(QObject):
 
     def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
         """Count on the calling thread; see `Engine.count_tokens`."""
-        if self._engine is None:
+        if self._engines is None:
             raise ModelError("No model is loaded.")
-        return self._engine.count_tokens(prompt)
-
-    @Slot()
-    def _idle(self) -> None:
-        """Let the engine do a slice of what can wait, unless there is something to do."""
-        if self._engine is None or self._inbox:
-            return
-        with errors_logged("Warming up or measuring while idle"), self._keep_awake():
-            if self._engine.idle(hidden=self.hidden):
-                self.idle_requested.emit()
-                self.idle_worked.emit()
+        return self._engines.chosen.count_tokens(prompt)
 
     @Slot(object)
     def _do_chore(self, chore: Callable[[Engine], object]) -> None:
         """Let the engine rest, sleep or wake. A request that waits wakes it, and reports why it cannot be loaded."""
-        if self._engine is not None and not self._inbox:
+        if self._engines is not None and not self._inbox:
             with errors_logged("Giving memory back while idle, or loading the model again"):
-                chore(self._engine)
+                chore(self._engines.chosen)
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
         """Send an event to the main thread; those of a direct request are delivered here.
@@ -252,23 +251,23 @@ class EngineWorker(QObject):
         self.posted.emit()
 
     def _finish(self) -> None:
-        """Close the engine and end the thread."""
+        """Close the engines and end the thread."""
         with errors_logged("Closing the engine"):
-            if self._engine is not None:
-                self._engine.close()
+            if self._engines is not None:
+                self._engines.close()
         QThread.currentThread().quit()
 
-    def _ready_engine(self) -> Engine:
-        """Return the engine, made on first use; raise RdchatError if it cannot be made."""
-        if self._engine is None and not self._problem:
+    def _ready_engines(self) -> Engines:
+        """Return the engines, made on first use; raise RdchatError if they cannot be made."""
+        if self._engines is None and not self._problem:
             try:
-                self._engine = self._engine_factory()
+                self._engines = self._engine_factory()
             except Exception as error:
                 _LOG.exception("The engine could not be started")
                 self._problem = f"The engine could not be started: {error}"
-        if self._engine is None:
+        if self._engines is None:
             raise RdchatError(self._problem, _unexpected_hint())
-        return self._engine
+        return self._engines
 
 
 def _call(request: EngineRequest, event: EngineEvent) -> None:

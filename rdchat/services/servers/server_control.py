@@ -102,7 +102,7 @@ class SharedEngine(QObject):
                 case Failure():
                     on_event(_error_of(event))
 
-        return self._slot.engine.submit(request, take, direct=True).cancel
+        return self._slot.engine.submit_direct(request, take).cancel
 
     def load(self, model: ModelCard, on_end: Callable[[ModelInfo | ApiError], object]) -> Stop:
         """See `ServerEngine`. The window shows the load as one of its own."""
@@ -116,7 +116,7 @@ class SharedEngine(QObject):
             elif isinstance(event, Failure):
                 on_end(_error_of(event))
 
-        request = self._slot.engine.submit(LoadModel(model.model or None, self._slot.dtype), take, direct=True)
+        request = self._slot.engine.submit_direct(LoadModel(model.model or None, self._slot.dtype), take)
         submitted.set_result(request)
         return request.cancel
 

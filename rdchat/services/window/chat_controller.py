@@ -247,11 +247,12 @@ class ChatController(QObject):
         """Add a prompt and begin its reply, or emit `prompt_refused` with the reason.
 
         It waits in the queue (`UnsentMemory`) while the engine is not free, while other messages wait, while calls run
-        in its chat, or until the chat is shortened; `_send_next` sends it then. Without a model the chosen one is
-        loaded: it counts the files, and has to be there when the message's turn comes.
+        in its chat, or until the chat is shortened; `_send_next` sends it then. The model has to be there by that time.
         """
         if text.strip() or self.chat.files.images:
-            self.replies.load_model(self.chat.conversation)
+            if self.chat.files.files:
+                # The model counts them.
+                self.replies.load_model(self.chat.conversation)
             reason = self.chat.files.reason_to_wait() or (TOO_LONG if self.context.refuses(text) else "")
         else:
             reason = "Type something to ask."
@@ -266,6 +267,7 @@ class ChatController(QObject):
             if is_free and not self.calls.runs_in(message.chat):
                 self.chat.ask_question(message)
             else:
+                self.replies.load_model(self.chat.conversation)
                 self.chat.unsent.queue_message(message)
         except StorageError as error:
             self.storage.report(error)

@@ -59,7 +59,7 @@ def test_a_reply_or_a_reason(name: str, tmp_path: Path) -> None:
         assert end.token_ids == expected, kind
         reason = end.mode_reason or ""
         assert (end.mode is Mode.DRAFTER) is not bool(reason), kind
-        option = next(each for each in session.drafters.mode_options(draft) if each.mode is Mode.DRAFTER)
+        option = next(each for each in session.draft_options(draft).modes if each.mode is Mode.DRAFTER)
         assert option.available or option.reason == reason, kind
         refused = "does not provide the hidden states" in option.reason
         assert refused is (name in WITHOUT_STATES), "the window says it before a reply"

@@ -28,7 +28,7 @@ from rdchat.inference.api import (
     Mode,
     Role,
 )
-from rdchat.inference.engines import ChosenEngine
+from rdchat.inference.engines import EnginesByAddress
 from rdchat.inference.loading import load_model
 from rdchat.inference.remote.remote_engine import chat_request
 from rdchat.inference.remote.server_list import RemoteServer
@@ -319,9 +319,9 @@ def test_a_remote_model_gets_turned_pixels_without_metadata(
     exif[0x0112], exif[0x010E] = 6, "at home"
     path = stored(tmp_path, photo(1800, 600), "JPEG", exif=exif)
     message = ChatMessage(Role.USER, "What is it?", images=(ChatImage(path, "0", 600, 1800, "home.jpg"),))
-    with closing(ChosenEngine(lambda: [RemoteServer("studio", server.address)])) as engine:
-        info = engine.load(f"remote:studio/{MODEL.name}", Dtype.AUTO, lambda _: None)
-        with closing(engine.generate(GenerationRequest((message,), image_cap=ImageCap.SMALL))) as events:
+    with closing(EnginesByAddress(lambda: [RemoteServer("studio", server.address)])) as engines:
+        info = engines.load(f"remote:studio/{MODEL.name}", Dtype.AUTO, lambda _: None)
+        with closing(engines.chosen.generate(GenerationRequest((message,), image_cap=ImageCap.SMALL))) as events:
             list(events)
     assert info.sees is sees
     (got,) = gate.requests[0].messages

@@ -30,7 +30,10 @@ class Client:
             self.log.append((name, event))
             self.threads.setdefault(name, set()).add(threading.get_ident())
 
-        self.requests[name] = self.client.submit(command, take, direct=direct, background=background)
+        if direct:
+            self.requests[name] = self.client.submit_direct(command, take)
+        else:
+            self.requests[name] = self.client.submit(command, take, background=background)
 
     def load_model(self, model: str | None = None) -> None:
         self.submit("load", LoadModel(model, Dtype.AUTO))

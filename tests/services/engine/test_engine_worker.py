@@ -174,7 +174,7 @@ def test_a_server_that_takes_no_events_ends_its_reply_alone(
         if isinstance(event, ReplyProgress):
             raise RuntimeError("its loop is closed")
 
-    client.client.submit(asked(1), refuse, direct=True)
+    client.client.submit_direct(asked(1), refuse)
     client.submit("window", asked(2))
     assert isinstance(client.end("window"), ReplyEnd)
     # which may have gone first

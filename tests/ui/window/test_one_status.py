@@ -133,7 +133,7 @@ class Driver:
         """Begin a reply to another program, which pauses for the person's."""
         if self.chat.slot.info is not None:
             request = GenerationRequest((ChatMessage(Role.USER, "Hi"),))
-            self.chat.client.submit(request, lambda _event: None, direct=True)
+            self.chat.client.submit_direct(request, lambda _event: None)
 
     def end(self, qtbot: QtBot) -> None:
         """Let all that waits go on, until nothing does."""

@@ -15,6 +15,7 @@ from mlx.utils import tree_flatten
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api import DraftSettings, Mode
+from rdchat.inference.auto.auto_drafter import AvailableDrafters
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import (
@@ -268,7 +269,7 @@ def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, targe
     DAMAGE[damage](bad)
     with at_most(60):
         found = search_drafters(TargetBinding.for_model(target.info).hash)
-        told = {option.mode: option for option in Drafters(target).mode_options(DraftSettings())}
+        told = {option.mode: option for option in Drafters(target).draft_options(DraftSettings()).modes}
     assert found.folder == drafter
     assert len(found.left_out) == 1
     assert found.left_out[0].startswith("The drafter bad is not used: ")
@@ -277,7 +278,7 @@ def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, targe
     for mode in (Mode.DRAFTER, Mode.AUTO):
         assert found.left_out[0] in told[mode].reason
     for mode in (Mode.DRAFTER, Mode.AUTO, Mode.LOOKUP):
-        assert Drafters(target).try_load(DraftSettings(mode=mode)) is None
+        assert not isinstance(Drafters(target).load_drafters(DraftSettings(mode=mode)), str)
 
 
 def test_a_damaged_drafter_for_another_model_says_nothing(target: LoadedModel, drafter: Path) -> None:
@@ -331,8 +332,9 @@ def test_a_drafter_beside_a_lost_link_drafts(target: LoadedModel, drafter: Path)
     """Its files are told apart by their times, and a link that led nowhere had none."""
     (drafter / "notes.txt").symlink_to("gone")
     drafters = Drafters(target)
-    assert drafters.load_drafter(DraftSettings(mode=Mode.AUTO)) is None
-    assert drafters.auto.available.folder == drafter
+    loaded = drafters.load_drafters(DraftSettings(mode=Mode.AUTO), strict=True)
+    assert isinstance(loaded, AvailableDrafters)
+    assert loaded.folder == drafters.auto.available.folder == drafter
 
 
 def test_a_models_hash_reads_no_pipe(target: LoadedModel) -> None:
@@ -349,7 +351,7 @@ def test_a_models_hash_reads_no_pipe(target: LoadedModel) -> None:
 
 def test_a_home_that_is_none_is_named(target: LoadedModel) -> None:
     settings = replace(DraftSettings(mode=Mode.DRAFTER), drafter="~nosuchuser/drafter")
-    told = {option.mode: option for option in Drafters(target).mode_options(settings)}
+    told = {option.mode: option for option in Drafters(target).draft_options(settings).modes}
     assert told[Mode.DRAFTER].reason.startswith(
         "The drafter cannot be ~nosuchuser/drafter: there is no home folder ~nosuchuser."
     )
@@ -372,14 +374,14 @@ def test_a_drafter_that_failed_is_read_again_only_when_its_files_change(
 
     monkeypatch.setattr("rdchat.inference.drafters.load_drafter", counted)
     settings = DraftSettings(mode, drafter=str(drafter))
-    told = {drafters.try_load(settings) for _ in range(3)}
+    told = {drafters.load_drafters(settings) for _ in range(3)}
     assert len(told) == 1
-    assert (None in told) is (mode is Mode.AUTO)
+    assert (AvailableDrafters() in told) is (mode is Mode.AUTO)
     assert drafters.auto.available.head is None
     assert reads == [drafter]
     weights.write_bytes(good)
     os.utime(weights, (1, 1))  # surely another time than before
-    assert drafters.try_load(settings) is None
+    assert not isinstance(drafters.load_drafters(settings), str)
     assert reads == [drafter, drafter]
 
 
@@ -395,5 +397,5 @@ def test_mtp_layers_that_do_not_fit_are_loaded_once_there_is_room(
     settings = DraftSettings(Mode.DRAFTER, drafter=str(drafter))
     with monkeypatch.context() as patch:
         patch.setattr("rdchat.inference.drafters.load_drafter", refuse)
-        assert drafters.try_load(settings) == "No room. Close other apps."
-    assert drafters.try_load(settings) is None
+        assert drafters.load_drafters(settings) == "No room. Close other apps."
+    assert not isinstance(drafters.load_drafters(settings), str)

@@ -81,7 +81,7 @@ def test_published_drafters_are_found_with_their_kind(target: LoadedModel) -> No
     told = found(target)
     assert len(told) >= 5
     assert {(each.kind, each.problem) for each in told.values()} == {(HeadKind.EAGLE3, "")}
-    fits = ChatSession(target).possible_modes(OTHER, [each.model for each in told.values()]).drafters
+    fits = ChatSession(target).draft_options(OTHER, [each.model for each in told.values()]).drafters
     assert all(" it needs a model with " in fit.problem or fit.match for fit in fits)
 
 
@@ -100,7 +100,7 @@ def test_published_drafters_are_told_from_models_that_lie_beside_them(target: Lo
     assert set(told) == set(written)
     kinds = {name: each.kind for name, each in told.items()}
     assert kinds == {name: HeadKind.EAGLE3 if name.split("/")[0] in LAYOUTS else HeadKind.BLOCK for name in written}
-    fits = ChatSession(target).possible_modes(OTHER, list(written)).drafters
+    fits = ChatSession(target).draft_options(OTHER, list(written)).drafters
     assert [fit.problem for fit in fits] == [""] * len(written)
     assert not any(fit.match.sure for fit in fits if fit.match)
 
@@ -133,7 +133,7 @@ def test_which_of_them_fit_is_told_with_the_reason(target: LoadedModel, tmp_path
     apple_checkpoint(tmp_path / "apples", 32, 64, 1, True, 31)
     session = ChatSession(target)
     names = [str(fits), str(of_other), str(tmp_path / "apples"), str(tmp_path / "gone"), "no-org/none"]
-    good, wrong, unsure, gone, absent = session.possible_modes(OTHER, names).drafters
+    good, wrong, unsure, gone, absent = session.draft_options(OTHER, names).drafters
     assert [each.drafter for each in (good, wrong, unsure, gone, absent)] == names
     assert good.match is not None
     assert (good.match.sure, good.match.text, good.problem) == (True, "", "")
@@ -149,10 +149,10 @@ def test_which_of_them_fit_is_told_with_the_reason(target: LoadedModel, tmp_path
 def test_a_drafter_that_is_gone_is_noticed(target: LoadedModel, tmp_path: Path) -> None:
     folder = saved_random_drafter(target, tmp_path / "fits", 32)
     session = ChatSession(target)
-    (first,) = session.possible_modes(OTHER, [str(folder)]).drafters
+    (first,) = session.draft_options(OTHER, [str(folder)]).drafters
     assert not first.problem
     (folder / "config.json").unlink()
-    (gone,) = session.possible_modes(OTHER, [str(folder)]).drafters
+    (gone,) = session.draft_options(OTHER, [str(folder)]).drafters
     assert gone.problem
 
 
@@ -167,5 +167,5 @@ def test_a_drafter_in_the_hubs_cache_drafts_by_its_id_and_is_never_fetched(targe
         settings = DraftSettings(mode, drafter="some-org/a-drafter")
         *_, end = session.generate(replace(ask("abc", max_tokens=6), draft=settings))
         assert (end.mode, end.mode_reason, end.drafter, end.kind) == (mode, None, source, HeadKind.RECURRENT)
-        told = {option.mode: option for option in session.possible_modes(settings).modes}[mode]
+        told = {option.mode: option for option in session.draft_options(settings).modes}[mode]
         assert (told.kind, told.match is not None and told.match.sure) == (HeadKind.RECURRENT, True)

@@ -290,7 +290,7 @@ def write_layer(model: LoadedModel, folder: Path) -> None:
 
 def head_of(session: ChatSession, mode: Mode) -> BoundMtpHead:
     """Load what a mode drafts with; return its layer."""
-    session.load_for_mode(DraftSettings(mode), lambda _: None)
+    session.drafters.load_drafters(DraftSettings(mode))
     session.drafters.auto.look_up_costs()
     head = session.drafters.auto.available.head
     assert head is not None
@@ -330,7 +330,7 @@ def test_the_reading_that_drafts_best_is_found_kept_and_shown(tmp_path: Path, mo
     again = ChatSession(model)
     found = head_of(again, Mode.AUTO)
     assert (found.reading, found.facts) == (TRAINED, head.facts)
-    told = {option.mode: option.reason for option in again.possible_modes(DraftSettings(Mode.DRAFTER)).modes}
+    told = {option.mode: option.reason for option in again.draft_options(DraftSettings(Mode.DRAFTER)).modes}
     assert head.facts in told[Mode.DRAFTER]
     assert head.facts in told[Mode.AUTO]
 

@@ -66,7 +66,7 @@ def target_in(folder: Path, case: str, **changes: Any) -> LoadedModel:
 
 def option(session: ChatSession, mode: Mode, drafter: str | None = None) -> ModeOption:
     """Return what a session says of a mode."""
-    options = session.possible_modes(DraftSettings(mode, drafter=drafter)).modes
+    options = session.draft_options(DraftSettings(mode, drafter=drafter)).modes
     return next(each for each in options if each.mode is mode)
 
 
