@@ -54,30 +54,28 @@ def installed_models() -> tuple[ModelCard, ...]:
     """Find the models on this machine."""
     from rdchat.inference.library import model_library  # noqa: PLC0415  not before the window
 
-    with model_library.facts_reader() as read:
-        return model_library.installed_models(read)
+    return model_library.installed_models()
 
 
 def library_models(chosen: str) -> Iterator[ModelCard]:
     """Find the models on this machine, also in a chosen folder, with the facts from their headers."""
     from rdchat.inference.library import model_library  # noqa: PLC0415  not before the window
 
-    with model_library.facts_reader() as read:
-        yield from model_library.library_models(chosen, read)
+    return model_library.library_models(chosen)
 
 
 def problem_of_model(path: str) -> str:
     """Return why a folder or file cannot be loaded; empty if it can be."""
-    from rdchat.inference.library.model_library import problem_of  # noqa: PLC0415  not before the window
+    from rdchat.inference.library import model_library  # noqa: PLC0415  not before the window
 
-    return problem_of(path)
+    return model_library.problem_of(path)
 
 
 def find_part(hub: "HubApi", model: ModelCard, original: str, part: ModelPart) -> "RepositoryFiles | None":
     """Find the missing parts of a model at the hub; None if its original is unknown."""
-    from rdchat.inference.library import original_source  # noqa: PLC0415  not before the window
+    from rdchat.inference.library import model_library  # noqa: PLC0415  not before the window
 
-    return original_source.find_part(hub, model, original, part)
+    return model_library.find_part(hub, model, original, part)
 
 
 def machine_memory() -> MachineMemory:
@@ -86,36 +84,36 @@ def machine_memory() -> MachineMemory:
         total = machine.total_bytes()
         limit = int(total * (machine.METAL_SHARE if host.MACOS else machine.CPU_SHARE))
         return MachineMemory(host.MACOS, total, MemoryRoom(limit, machine.available_bytes()), 0, limit)
-    from rdchat.inference import device  # noqa: PLC0415  MLX
+    from rdchat.inference.device import machine_memory as device_memory  # noqa: PLC0415  MLX
 
-    return device.machine_memory()
+    return device_memory()
 
 
 def installed_drafters(folder: Path | None) -> tuple[ModelCard, ...] | None:
     """Find the drafters on this machine."""
     if not _has_mlx():
         return None
-    from rdchat.inference.drafting.checkpoints import installed_drafters as found  # noqa: PLC0415  MLX
+    from rdchat.inference.library import model_library  # noqa: PLC0415  MLX
 
-    return found.installed_drafters(folder)
+    return model_library.installed_drafters(folder)
 
 
 def fitting_drafters(folder: Path) -> tuple[ModelCard, ...] | None:
     """Find the drafter heads that fit a model."""
     if not _has_mlx():
         return None
-    from rdchat.inference.drafting.checkpoints import installed_drafters as found  # noqa: PLC0415  MLX
+    from rdchat.inference.library import model_library  # noqa: PLC0415  MLX
 
-    return found.fitting_drafters(folder)
+    return model_library.fitting_drafters(folder)
 
 
 def measured_calls(folder: Path) -> Mapping[int, float] | None:
     """Return the measured time of a model's calls by rows, in plain steps."""
     if not _has_mlx():
         return None
-    from rdchat.inference.auto import cost_model  # noqa: PLC0415  MLX
+    from rdchat.inference.library import model_library  # noqa: PLC0415  MLX
 
-    return cost_model.measured_calls(folder)
+    return model_library.measured_calls(folder)
 
 
 def _has_mlx() -> bool:

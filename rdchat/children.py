@@ -24,7 +24,7 @@ CHILDREN = {
     "tokenizers": "rdchat.inference.prompts.tokenizers_child",
     "images": "rdchat.inference.vision.pixels_child",
     "downloads": "rdchat.inference.engine_downloads",
-    "facts": "rdchat.inference.library.model_library",
+    "facts": "rdchat.inference.library.folder_facts",
     "preparation": "rdchat.inference.preparation",
     "report": "rdchat.commands.report_child",
     "training": "rdchat.inference.training.training_child",

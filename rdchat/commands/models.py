@@ -32,8 +32,8 @@ from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import begin_drafter, records_of
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.verifying_and_deleting import NoTrashError, Verdict
-from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
-from rdchat.inference.models.model_locations import HUB, find_card, listed_name
+from rdchat.inference.api import NO_VISION, ModelCard, ModelPart, Origin
+from rdchat.inference.models.model_locations import find_card
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify, verdict_of
 from rdchat.wording import byte_rate, parameter_text, size_text, time_left
 
@@ -62,7 +62,7 @@ def card_of(args: argparse.Namespace) -> ModelCard:
     if is_repository(name):
         repository = repository_of(name)
         snapshot = repository.snapshots / repository.commit_of(revision)
-        card = ModelCard(name, name, HUB, snapshot, name, revision)
+        card = ModelCard(name, name, Origin.HUB, snapshot, name, revision)
         if repository.commits() or records_of(repository):
             return card
     card = find_card(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or card
@@ -111,7 +111,7 @@ def _listed(model: ModelCard) -> dict[str, Any]:
         problem = f"{here / size:.0%} downloaded; `{command}` resumes."
     return {
         # `--model`, `verify` and `delete` accept this name.
-        "name": model.name if unfinished else listed_name(model),
+        "name": model.name if unfinished else model.listed_name,
         "place": model.origin,
         "path": "" if unfinished else str(model.path),
         "kind": "" if unfinished else kind,
@@ -131,10 +131,10 @@ def _listed(model: ModelCard) -> dict[str, Any]:
 
 def install(_args: argparse.Namespace) -> int:
     """Download and convert the default model, and print its folder."""
-    from rdchat.inference.models.default_model import ensure_default_model  # noqa: PLC0415  slow to import
+    from rdchat.inference.library.model_library import default_model  # noqa: PLC0415  slow to import
 
     with ProgressLine(verbose=True) as progress:
-        folder = ensure_default_model(progress.show_stage)
+        folder = default_model(progress.show_stage)
     print(folder)
     return 0
 
@@ -147,9 +147,9 @@ def add_check_pair(parser: argparse.ArgumentParser) -> None:
 
 def check_pair(args: argparse.Namespace) -> int:
     """Print whether one model can draft for another; the exit status is 1 if it cannot."""
-    from rdchat.inference.models import vocabularies  # noqa: PLC0415  slow to import
+    from rdchat.inference.library import model_library  # noqa: PLC0415  slow to import
 
-    verdict = vocabularies.check_pair(args.target, args.draft)
+    verdict = model_library.check_pair(args.target, args.draft)
     print_result(args, {**asdict(verdict), "compatible": verdict.compatible}, str(verdict))
     return 0 if verdict.compatible else 1
 
@@ -411,8 +411,7 @@ def vision(args: argparse.Namespace) -> int:
 def mtp(args: argparse.Namespace, part: ModelPart = ModelPart.MTP) -> int:
     """Get MTP layers, or another part, or resume; Ctrl-C pauses. The exit status is 1 if the person refuses."""
     # The other commands need neither MLX nor NumPy.
-    from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter  # noqa: PLC0415
-    from rdchat.inference.library.original_source import find_part  # noqa: PLC0415
+    from rdchat.inference.library.model_library import check_fetched_layers, find_part  # noqa: PLC0415
 
     api = HubApi(Tokens().access(find_endpoint()))
     with ProgressLine() as line:
@@ -431,7 +430,7 @@ def mtp(args: argparse.Namespace, part: ModelPart = ModelPart.MTP) -> int:
     if ended is None:
         return INTERRUPTED
     if part is ModelPart.MTP:
-        inspect_drafter(Path(ended.folder))
+        check_fetched_layers(Path(ended.folder))
     report = {name: getattr(ended, name) for name in ("repository", "commit", "folder", "fetched_bytes")}
     print_result(args, {"model": args.model, **report, "bytes": plan.size}, ended.folder)
     return 0

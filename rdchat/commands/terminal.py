@@ -19,8 +19,7 @@ from rdchat import paths
 from rdchat.chat.settings import SettingsStore
 from rdchat.errors import InvalidSettingError, file_errors, one_line, without_controls
 from rdchat.files import FileLock, make_folder
-from rdchat.inference.api import Dtype, LoadProgress, ModelInfo, ranked_address
-from rdchat.inference.remote.server_list import EXAMPLE
+from rdchat.inference.api import EXAMPLE, Dtype, LoadProgress, ModelInfo, ranked_address
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -17,16 +17,16 @@ from rdchat.inference.api import (
     Dtype,
     Engine,
     GenerationRequest,
+    Host,
     ModelInfo,
     OnProgress,
     PrefixCacheFacts,
+    RemoteServer,
     TokenIterator,
     ranked_model,
     remote_model,
 )
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
-from rdchat.inference.rank_processes.hosts import Host
-from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import shared_images
 
 # Characters of a text whose count would take seconds.

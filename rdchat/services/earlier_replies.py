@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from rdchat.chat.reply_tokens import ALL, ReplyTokens
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api import ModelInfo
-from rdchat.inference.models.model_locations import tokenizer_key
+from rdchat.inference.prompts.tokenizer_process import tokenizer_key
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.storage_watch import SettingsControl, StorageWatch

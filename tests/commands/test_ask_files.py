@@ -15,7 +15,7 @@ from rdchat.commands.ask_files import with_files
 from rdchat.commands.bench import bench_table
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import ChatMessage, Role
-from rdchat.inference.benchmark.runs_file import read_runs
+from rdchat.inference.benchmark.result_files import read_runs
 from tests.chat.attachments.documents import pdf
 from tests.commands.running import Console
 from tests.grids import share

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from rdchat.errors import ImageRefusedError, ModelError, PromptTooLongError
 from rdchat.inference.api import MAX_IMAGES, ChatImage, ImageCap, ImageSpan, shift_before
 from rdchat.inference.models.model_config import read_config
-from rdchat.inference.models.model_locations import stamp_of
+from rdchat.inference.models.stored_facts import stamp_of
 from rdchat.inference.vision.families import Family, image_token
 from rdchat.inference.vision.image_process import Layout, Prepared, Waiting, shared_images
 from rdchat.inference.vision.processors import PROCESSORS

@@ -14,7 +14,7 @@ from rdchat import paths
 from rdchat.cli import main
 from rdchat.commands.models import card_of
 from rdchat.hub import snapshot_of
-from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
+from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter
 from rdchat.services.models.file_actions import RemovalQuestion
 from tests.commands.running import Console
 from tests.hub.downloads.downloading import (

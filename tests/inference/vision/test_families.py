@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 from transformers.image_processing_base import ImageProcessingMixin
 
 from rdchat.errors import ModelError
-from rdchat.inference.library.model_library import read_facts
+from rdchat.inference.library.folder_facts import read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.models.model_settings import model_settings

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as some
 from safetensors.numpy import load_file, save_file
 
 import rdchat.inference.blas  # noqa: F401  before MLX
-from rdchat.inference.library.model_library import read_facts
+from rdchat.inference.library.folder_facts import read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.vision import image_rows, layer_functions
 from rdchat.inference.vision.families import ANY_TOWER, vision_of
