@@ -25,7 +25,7 @@ CHILDREN = {
     "images": "rdchat.inference.vision.pixels_child",
     "downloads": "rdchat.inference.engine_downloads",
     "facts": "rdchat.inference.library.folder_facts",
-    "preparation": "rdchat.inference.preparation",
+    "preparation": "rdchat.commands.preparation",
     "report": "rdchat.commands.report_child",
     "training": "rdchat.inference.training.training_child",
     "transfer": "rdchat.chat.transfer.transfer_process",

@@ -240,8 +240,8 @@ def _measure(
     args: argparse.Namespace, prompts: Sequence[Prompt], replies: Sequence[str], measurement: _Measurement
 ) -> None:
     """Load the model and measure."""
+    from rdchat.inference.drafting.reply_index import reply_tokens  # noqa: PLC0415  loads OpenBLAS
     from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  MLX: only once the arguments are right
-    from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415
 
     # Output of libraries, such as mlx-lm's about large models, does not belong to the report.
     with (
@@ -253,8 +253,7 @@ def _measure(
         print_warning(info)
         measurement.environment = environment(info)
         plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
-        earlier = (tuple(shared_tokenizers().encode_text(info.path, reply)) for reply in replies)
-        plan = replace(plan, earlier_replies=tuple(earlier))
+        plan = replace(plan, earlier_replies=reply_tokens(info, replies))
         with closing(_runs_file(args, plan, info)) if args.results else nullcontext() as stored:
             measurement.runs += stored.runs if stored else ()
             measurement.plan = replace(plan, finished=frozenset(run.turn for run in measurement.runs))

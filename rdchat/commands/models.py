@@ -21,19 +21,17 @@ from rdchat.hub import (
     download_command,
     downloaded_with,
     find_endpoint,
-    is_repository,
-    repository_of,
     snapshot_of,
     stored_suggestions,
     suggestions,
 )
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.downloads.download_record import begin_drafter, records_of
+from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.verifying_and_deleting import NoTrashError, Verdict
-from rdchat.inference.api import NO_VISION, ModelCard, ModelPart, Origin
-from rdchat.inference.models.model_locations import find_card
+from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
+from rdchat.inference.library.local_models import named_card
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify, verdict_of
 from rdchat.wording import byte_rate, parameter_text, size_text, time_left
 
@@ -47,28 +45,9 @@ _PRINTED = (
 )  # fmt: skip
 
 
-def card_of(args: argparse.Namespace) -> ModelCard:
-    """Return the model that the options name by a hub id, a name in the list, or a path.
-
-    A hub id means the model in the hub's cache, complete or not, before any other. If nothing of it is there, a model
-    of the list with that name counts, else a card of the id without any files.
-
-    Raises:
-        ModelError: If there is none, or several have this name.
-    """
-    name = args.model
-    revision = args.revision
-    card = None
-    if is_repository(name):
-        repository = repository_of(name)
-        snapshot = repository.snapshots / repository.commit_of(revision)
-        card = ModelCard(name, name, Origin.HUB, snapshot, name, revision)
-        if repository.commits() or records_of(repository):
-            return card
-    card = find_card(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or card
-    if card is None:
-        raise ModelError(f"There is no model {name}.", "`rdchat models list` shows all models.")
-    return card
+def _card_of(args: argparse.Namespace) -> ModelCard:
+    """Return the model that the options name; see `named_card`."""
+    return named_card(args.model, args.revision, stored_settings().models_folder)
 
 
 def list_models(args: argparse.Namespace) -> int:
@@ -147,9 +126,9 @@ def add_check_pair(parser: argparse.ArgumentParser) -> None:
 
 def check_pair(args: argparse.Namespace) -> int:
     """Print whether one model can draft for another; the exit status is 1 if it cannot."""
-    from rdchat.inference.library import model_library  # noqa: PLC0415  slow to import
+    from rdchat.inference.library.model_library import check_pair as compare  # noqa: PLC0415  slow to import
 
-    verdict = model_library.check_pair(args.target, args.draft)
+    verdict = compare(args.target, args.draft)
     print_result(args, {**asdict(verdict), "compatible": verdict.compatible}, str(verdict))
     return 0 if verdict.compatible else 1
 
@@ -157,7 +136,7 @@ def check_pair(args: argparse.Namespace) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Verify a model; the exit status is 1 if it is damaged or incomplete."""
     name = args.model
-    card = card_of(args)
+    card = _card_of(args)
     done = 0
     if reason := reason_not_to_verify(card):
         raise ModelError(f"{name} cannot be verified. {reason}")
@@ -196,7 +175,7 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
 
 def delete(args: argparse.Namespace) -> int:
     """Delete a model; the exit status is 1 if the person refuses."""
-    card = card_of(args)
+    card = _card_of(args)
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat cannot delete {args.model}.", reason)
     question = RemovalQuestion.for_model(replace(card, name=args.model))
@@ -416,7 +395,7 @@ def mtp(args: argparse.Namespace, part: ModelPart = ModelPart.MTP) -> int:
     api = HubApi(Tokens().access(find_endpoint()))
     with ProgressLine() as line:
         line.show_text(f"{args.model}: looking for its {part}", "asking")
-        plan = find_part(api, card_of(args), args.original, part)
+        plan = find_part(api, _card_of(args), args.original, part)
     if plan is None:
         text = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
         raise ModelError(text, "Name its original: --from ORG/NAME.")

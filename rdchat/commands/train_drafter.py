@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from rdchat import paths
 from rdchat.chat.reply_tokens import first_questions
-from rdchat.commands.terminal import ProgressLine, add_model, from_options, load_chosen, print_warning
-from rdchat.inference.api import DEFAULT_TOKENS, Recipe, TrainingProgress, TrainingSettings, read_prompts
+from rdchat.commands.preparation import command_begins
+from rdchat.commands.terminal import ProgressLine, add_model, from_options, print_warning
+from rdchat.inference.api import DEFAULT_TOKENS, Dtype, Recipe, TrainingProgress, TrainingSettings, read_prompts
 from rdchat.wording import time_left
 
 # Seconds between two lines if the output is not a terminal.
@@ -43,13 +44,15 @@ def run(args: argparse.Namespace) -> int:
     """Train. After Ctrl-C, --resume continues."""
     settings = _settings(args)
 
-    from rdchat.inference.training.training_run import DrafterTraining  # noqa: PLC0415
+    from rdchat.inference.training.training_run import DrafterTraining  # noqa: PLC0415  MLX
     from rdchat.machine import keep_awake  # noqa: PLC0415
 
     with ProgressLine() as progress:
-        model = load_chosen(args, progress)
-    print_warning(model.info)
-    training = DrafterTraining.planned(model, settings, resume=args.resume)
+        command_begins()
+        training = DrafterTraining.load(
+            args.model, Dtype(args.dtype), settings, progress.show_stage, resume=args.resume
+        )
+    print_warning(training.model.info)
     print(training.plan.description(args.resume), file=sys.stderr)
     try:
         with (

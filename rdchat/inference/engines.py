@@ -3,6 +3,8 @@
 That is one on this machine, on a remote server, or over several Macs, by the model's address.
 """
 
+import importlib
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ from rdchat.inference.vision.image_process import shared_images
 
 # Characters of a text whose count would take seconds.
 _LONG = 1_000_000
+# The module that imports MLX.
+_LOCAL = "rdchat.inference.local_engine"
 
 
 class ChosenEngine(Engine):
@@ -133,6 +137,27 @@ class ChosenEngine(Engine):
         if kind not in self._engines:
             self._engines[kind] = kind(*arguments)
         return self._engines[kind]
+
+
+def start_tokenizers() -> None:
+    """Start the child that runs tokenizers: it imports transformers while this process imports MLX."""
+    shared_tokenizers().start_child()
+
+
+def import_mlx() -> None:
+    """Import what runs models on this machine, on the thread that calls the engine.
+
+    Two threads that import mlx-lm at the same time may block each other for ever.
+    """
+    importlib.import_module(_LOCAL)
+
+
+def has_mlx() -> bool:
+    """Return whether MLX is imported, so that other threads may use it.
+
+    A module stands in `sys.modules` while it is still being imported; its class is there only after its own imports.
+    """
+    return hasattr(sys.modules.get(_LOCAL), "LocalEngine")
 
 
 def _draw(image: ChatImage, size: tuple[int, int]) -> bytes:

@@ -41,6 +41,7 @@ from rdchat.inference.models.model_locations import (
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.models.stored_facts import stamp_of, store_facts, stored_capability, stored_facts
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
+from rdchat.inference.vision.families import vision_of
 from rdchat.work import ChildClosedError, ChildLimitError, ChildProcess, Limits
 
 if TYPE_CHECKING:
@@ -370,6 +371,20 @@ def find_part(
                 return record
         original = find_original(api, target)
     return plan_part(api, target, original) if original else None
+
+
+def why_blind(model: str | None) -> str | None:
+    """Return why a model sees no images, which may be empty; None where it sees, or its files are not here.
+
+    Args:
+        model: Its name or folder; None for the default model.
+
+    Raises:
+        ModelError: If there is no such model, or it is damaged.
+    """
+    folder = locate_model(model) if model is not None else paths.default_model_dir()
+    vision = vision_of(folder) if folder.is_dir() else None
+    return vision.reason if vision is not None and vision.family is None else None
 
 
 def default_model(on_progress: OnProgress | None = None) -> Path | None:

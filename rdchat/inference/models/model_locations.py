@@ -4,7 +4,7 @@ Models are in rdchat's own folders, the hub's cache, LM Studio's folders, and th
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files import read_object, readable_entries
 from rdchat.hub import CachedRepository, cached_repositories, folders_in
-from rdchat.inference.api import ModelCard, Origin, describes_drafter, ranked_model, remote_model
+from rdchat.inference.api import ModelCard, Origin, describes_drafter
 
 # In the home folder; LM Studio had the second one until its version 0.3.
 _LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")
@@ -84,21 +84,6 @@ def find_card(name: str, chosen: str = "") -> ModelCard | None:
         if matches:
             return matches[0]
     return None
-
-
-def is_known(model: str, servers: Collection[str]) -> bool:
-    """Return whether a model's address names a server, a folder or a model that is here; nothing of it is read.
-
-    Args:
-        model: As it is loaded: a folder, a name of `rdchat models list`, `remote:SERVER/MODEL`, `ranks:HOSTS:MODEL`.
-        servers: The names of the remote servers.
-    """
-    if remote := remote_model(model):
-        return remote[0] in servers
-    _, name = ranked_model(model) or ((), model)
-    # pathlib raises for unknown users
-    is_here = name is None or os.path.isdir(os.path.expanduser(name))  # noqa: PTH111, PTH112
-    return is_here or any(card.listed_name == name for card in (*model_cards(), *other_revisions()))
 
 
 def is_drafter(folder: Path) -> bool:

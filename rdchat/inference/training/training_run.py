@@ -25,9 +25,11 @@ from rdchat.inference.api import (
     ComparedGroup,
     Comparison,
     DraftSettings,
+    Dtype,
     GenerationRequest,
     HeadKind,
     Mode,
+    OnProgress,
     Phase,
     Prompt,
     Role,
@@ -42,6 +44,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, w
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter, search_drafters
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
+from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import TargetBinding, folder_label, is_hub_id
 from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data_maker import SHARDS, DataMaker, ShardFolder, Template, answer_tokens
@@ -189,26 +192,32 @@ class DrafterTraining:
         now: A clock, in seconds.
 
     Attributes:
+        model: The target.
         plan: The plan.
     """
 
     def __init__(self, model: LoadedModel, plan: TrainingPlan, now: Callable[[], float] = monotonic) -> None:
-        self._model = model
+        self.model = model
         self.plan = plan
         self._now = now
         self._record = plan.record
         model.hooks.record_states(plan.reads)
 
     @classmethod
-    def planned(cls, model: LoadedModel, settings: TrainingSettings, *, resume: bool) -> "DrafterTraining":
-        """Return a training that can begin; raises as `make_plan` does.
+    def load(
+        cls, model: str | None, dtype: Dtype, settings: TrainingSettings, on_progress: OnProgress, *, resume: bool
+    ) -> "DrafterTraining":
+        """Load a model, and return a training for it that can begin; raises as `load_model` and `make_plan` do.
 
         Args:
-            model: The target.
+            model: See `load_model`.
+            dtype: Precision of its weights.
             settings: The given settings.
+            on_progress: Called while the model is loaded.
             resume: Whether an interrupted training may be continued.
         """
-        return cls(model, make_plan(model, settings, resume))
+        loaded = load_model(model, dtype, on_progress, anyway=settings.anyway)
+        return cls(loaded, make_plan(loaded, settings, resume))
 
     def train(self) -> Generator[TrainingProgress]:
         """Continue from the end of the last run to the end of the training.
@@ -243,11 +252,11 @@ class DrafterTraining:
         """Make the data, train the head unless that is done, evaluate it, and write it to the output folder."""
         settings = self.plan.settings
         record = self._record
-        template = record.template(self._model)
-        stored = ShardFolder(self.plan.folder / SHARDS, self._model.info.vocabulary_size)
+        template = record.template(self.model)
+        stored = ShardFolder(self.plan.folder / SHARDS, self.model.info.vocabulary_size)
         take_shipped(stored, self.plan)
         maker = DataMaker(
-            self._model,
+            self.model,
             template,
             partial(seed_prompt, settings.seed, extra=(*settings.prompts, *settings.chat_questions)),
             stored,
@@ -263,12 +272,12 @@ class DrafterTraining:
             learnt_before = not run_folder.exists() and any(self.plan.folder.glob("recipe-*/training.safetensors"))
             yield TrainingProgress(Phase.PREPARE, 0.0, text=_RESTART if learnt_before else "")
             make_folder(run_folder)
-            trained, steps = yield from train_head(self._model, self.plan, conversations, run_folder, self._now)
+            trained, steps = yield from train_head(self.model, self.plan, conversations, run_folder, self._now)
             write_drafter(drafter, trained, "")
             record.trained[key] = steps
             record.write_record(self.plan.folder)
-        questions = held_out_questions(self._model, template, conversations)
-        evaluation = yield from evaluate(self._model, questions, drafter, self._now)
+        questions = held_out_questions(self.model, template, conversations)
+        evaluation = yield from evaluate(self.model, questions, drafter, self._now)
         yield TrainingProgress(Phase.WRITE, 0.0)
         written = read_own_drafter(drafter)
         text = self._card(record.trained[key], conversations, len(questions), evaluation)
@@ -297,7 +306,7 @@ class DrafterTraining:
             evaluation: Their counts by setup; see `evaluate`.
         """
         plan = self.plan
-        model = self._model.info
+        model = self.model.info
         settings = plan.settings
         target = plan.binding
         fields = {

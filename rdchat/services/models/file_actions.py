@@ -21,6 +21,7 @@ from rdchat.hub.verifying_and_deleting import (
     verify_folder,
 )
 from rdchat.inference.api import ModelCard, Origin
+from rdchat.inference.library.local_models import fetched_vision
 from rdchat.wording import size_text
 
 # Why the files of an origin cannot be verified, and why they cannot be deleted here.
@@ -76,14 +77,10 @@ class RemovalQuestion:
     @classmethod
     def _for_tower(cls, model: ModelCard) -> "RemovalQuestion | None":
         """Return the question of the vision tower that was fetched for a model; None without one."""
-        from rdchat.inference.vision.families import fetched_tower  # noqa: PLC0415  slow to import
-
-        # A damaged model is deleted alone.
+        card = fetched_vision(model)
+        # What cannot be deleted stays.
         with suppress(RdchatError, OSError):
-            if (folder := fetched_tower(model.path)) is not None:
-                size = sum(path.stat().st_size for path in folder.iterdir())
-                card = replace(model, name=folder.name, path=folder, repository="", is_drafter=True, disk_bytes=size)
-                return cls.for_model(card)
+            return cls.for_model(card) if card is not None else None
         return None
 
     @property

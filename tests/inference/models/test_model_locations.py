@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings, strategies as some
 
 from rdchat.hub.cache_layout import hub_cache, snapshot_of
 from rdchat.inference.api import ranked_address, remote_address
-from rdchat.inference.models.model_locations import find_card, is_known, model_cards, other_revisions
+from rdchat.inference.library.local_models import is_known
+from rdchat.inference.models.model_locations import find_card, model_cards, other_revisions
 from tests.inference.library.conftest import COMMIT, into_hub_cache
 
 
