@@ -52,32 +52,30 @@ _SETTLED_MS = 1000
 
 def installed_models() -> tuple[ModelCard, ...]:
     """Find the models on this machine."""
-    from rdchat.inference.library import model_library  # noqa: PLC0415  not before the window
+    from rdchat.inference.library.model_library import installed_models as find  # noqa: PLC0415  not before the window
 
-    with model_library.facts_reader() as read:
-        return model_library.installed_models(read)
+    return find()
 
 
 def library_models(chosen: str) -> Iterator[ModelCard]:
     """Find the models on this machine, also in a chosen folder, with the facts from their headers."""
-    from rdchat.inference.library import model_library  # noqa: PLC0415  not before the window
+    from rdchat.inference.library.model_library import library_models as find  # noqa: PLC0415  not before the window
 
-    with model_library.facts_reader() as read:
-        yield from model_library.library_models(chosen, read)
+    return find(chosen)
 
 
 def problem_of_model(path: str) -> str:
     """Return why a folder or file cannot be loaded; empty if it can be."""
-    from rdchat.inference.library.model_library import problem_of  # noqa: PLC0415  not before the window
+    from rdchat.inference.library.model_library import problem_of as find  # noqa: PLC0415  not before the window
 
-    return problem_of(path)
+    return find(path)
 
 
 def find_part(hub: "HubApi", model: ModelCard, original: str, part: ModelPart) -> "RepositoryFiles | None":
     """Find the missing parts of a model at the hub; None if its original is unknown."""
-    from rdchat.inference.library import original_source  # noqa: PLC0415  not before the window
+    from rdchat.inference.library.model_library import find_part as find  # noqa: PLC0415  not before the window
 
-    return original_source.find_part(hub, model, original, part)
+    return find(hub, model, original, part)
 
 
 def machine_memory() -> MachineMemory:
@@ -86,44 +84,42 @@ def machine_memory() -> MachineMemory:
         total = machine.total_bytes()
         limit = int(total * (machine.METAL_SHARE if host.MACOS else machine.CPU_SHARE))
         return MachineMemory(host.MACOS, total, MemoryRoom(limit, machine.available_bytes()), 0, limit)
-    from rdchat.inference import device  # noqa: PLC0415  MLX
+    from rdchat.inference.device import machine_memory as device_memory  # noqa: PLC0415  MLX
 
-    return device.machine_memory()
+    return device_memory()
 
 
 def installed_drafters(folder: Path | None) -> tuple[ModelCard, ...] | None:
     """Find the drafters on this machine."""
     if not _has_mlx():
         return None
-    from rdchat.inference.drafting.checkpoints import installed_drafters as found  # noqa: PLC0415  MLX
+    from rdchat.inference.library.model_library import installed_drafters as find  # noqa: PLC0415  MLX
 
-    return found.installed_drafters(folder)
+    return find(folder)
 
 
 def fitting_drafters(folder: Path) -> tuple[ModelCard, ...] | None:
     """Find the drafter heads that fit a model."""
     if not _has_mlx():
         return None
-    from rdchat.inference.drafting.checkpoints import installed_drafters as found  # noqa: PLC0415  MLX
+    from rdchat.inference.library.model_library import fitting_drafters as find  # noqa: PLC0415  MLX
 
-    return found.fitting_drafters(folder)
+    return find(folder)
 
 
 def measured_calls(folder: Path) -> Mapping[int, float] | None:
     """Return the measured time of a model's calls by rows, in plain steps."""
     if not _has_mlx():
         return None
-    from rdchat.inference.auto import cost_model  # noqa: PLC0415  MLX
+    from rdchat.inference.library.model_library import measured_calls as find  # noqa: PLC0415  MLX
 
-    return cost_model.measured_calls(folder)
+    return find(folder)
 
 
 def _has_mlx() -> bool:
-    """Return whether the engine thread has imported MLX.
+    from rdchat.inference.engines import has_mlx  # noqa: PLC0415  not before the window
 
-    A module stands in `sys.modules` while it is still being imported; its class is there only after its own imports.
-    """
-    return hasattr(sys.modules.get("rdchat.inference.local_engine"), "LocalEngine")
+    return has_mlx()
 
 
 class App:
@@ -307,11 +303,14 @@ def make_engine(settings: Callable[[], Settings] = stored_settings) -> Engines:
     While a larger model may be offered, the machine's speed is measured too, for an estimate of that model's.
     """
     others = machine.OtherPrograms()
-    from rdchat.inference import device, engines, local_engine  # noqa: F401, PLC0415  not before the window is shown
+    from rdchat.inference.engines import EnginesByAddress, import_mlx  # noqa: PLC0415  not before the window is shown
+
+    import_mlx()
+    from rdchat.inference.device import READING  # noqa: PLC0415  MLX
 
     if not settings().larger_model_declined:
-        device.READING.measure(others)
-    return engines.EnginesByAddress(lambda: settings().remote_servers, lambda: settings().hosts)
+        READING.measure(others)
+    return EnginesByAddress(lambda: settings().remote_servers, lambda: settings().hosts)
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:

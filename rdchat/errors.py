@@ -100,6 +100,14 @@ class NetworkError(RdchatError):
     """A download was necessary and failed."""
 
 
+class UntrustedCertificateError(NetworkError):
+    """The system does not trust a server's certificate; the person may accept it by its `fingerprint`."""
+
+    def __init__(self, message: str, hint: str, fingerprint: str) -> None:
+        super().__init__(message, hint)
+        self.fingerprint = fingerprint
+
+
 class StorageError(RdchatError):
     """The chats or a settings file cannot be read or written."""
 

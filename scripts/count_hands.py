@@ -20,6 +20,7 @@ from types import CodeType
 from typing import cast
 
 from PySide6.QtCore import QCoreApplication, QEventLoop
+from rdchat.services.chat_controller import ChatController
 
 import rdchat
 from rdchat.chat.settings import SettingsStore
@@ -43,7 +44,6 @@ from rdchat.inference.api import (
     Thoughts,
     TokenIterator,
 )
-from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 
 PACKAGE = Path(rdchat.__file__).parent

@@ -32,10 +32,10 @@ from rdchat.hub.endpoint import AnswerLimits
 from rdchat.inference.api import MAX_SOURCE_BYTES, AnswerShape, ShapeKind
 from rdchat.inference.calls.offered import python_json
 from rdchat.inference.prompts import tokenizer_process
-from rdchat.inference.prompts.json_schema import JoinedSchemas, SchemaError
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.vision import image_process
 from rdchat.inference.vision.image_process import as_file, shared_images
+from rdchat.json_schema import JoinedSchemas, SchemaError
 from rdchat.server.guard import _address
 from rdchat.server.interfaces.fields import ApiError, parse_body
 from rdchat.server.server_settings import Limits as RequestLimits
@@ -407,7 +407,7 @@ LIBRARIES: dict[str, Library] = {
     "mlx_lm": Library(_TOKENIZERS, _ENCODING, _encode),
     "llguidance": Library(_TOKENIZERS, _SHAPES, ask_tokenizers(check_shape)),
     "jsonschema": Library(
-        _TOKENIZERS, _SHAPES, ask_tokenizers(check_answer), frozenset({"rdchat.inference.prompts.json_schema"})
+        _TOKENIZERS, _SHAPES, ask_tokenizers(check_answer), frozenset({"rdchat.json_schema"})
     ),
     "mcp": Library(
         ("tools",), _TOOLS, _read_messages, frozenset({"rdchat.tools.streams", "rdchat.tools.connection"})
@@ -420,8 +420,10 @@ LIBRARIES: dict[str, Library] = {
     # In the app
     "referencing": Library(
         (APP,), MAX_SOURCE_BYTES,
-        in_app(lambda text: JoinedSchemas().add_schema({"$defs": {text: {"$id": text}}, "$ref": text}, soften=True)),
-        frozenset({"rdchat.inference.prompts.json_schema"}),
+        in_app(
+            lambda text: JoinedSchemas(10**6).add_schema({"$defs": {text: {"$id": text}}, "$ref": text}, soften=True)
+        ),
+        frozenset({"rdchat.json_schema"}),
     ),
     "pydantic": Library(
         (APP, "transfer"), reply_trace._MAX_BYTES,

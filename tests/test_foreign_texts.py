@@ -33,11 +33,10 @@ from rdchat.chat.transfer.message_trees import MessageTree
 from rdchat.chat.transfer.transfer_process import FORMATS
 from rdchat.children import CHILDREN
 from rdchat.errors import RdchatError, one_line
-from rdchat.inference.api import Role, SamplingParams
-from rdchat.inference.prompts.json_schema import JoinedSchemas, SchemaError, expanded
+from rdchat.inference.api import MAX_SOURCE_BYTES, RemoteServer, Role, SamplingParams
 from rdchat.inference.remote.remote_reply import StreamedCalls, delta_texts
 from rdchat.inference.remote.server_connection import Connection
-from rdchat.inference.remote.server_list import RemoteServer
+from rdchat.json_schema import JoinedSchemas, SchemaError, expanded
 from rdchat.server.interfaces.chat_messages import message_of, thought_of
 from rdchat.server.interfaces.fields import ApiError, parse_body
 from rdchat.services.models.card_text import plain_card
@@ -191,7 +190,7 @@ def read_events(text: str) -> object:
 
 def embed_schema(schema: dict[str, Any]) -> object:
     try:
-        return expanded(schema), JoinedSchemas().add_schema(schema, soften=True)
+        return expanded(schema), JoinedSchemas(MAX_SOURCE_BYTES).add_schema(schema, soften=True)
     except SchemaError as error:
         return error
 

@@ -13,16 +13,17 @@ from rdchat.chat.presets import STARTER_PROMPTS, LongChats, Preset, SavedPrompt
 from rdchat.errors import file_error
 from rdchat.files import atomic_file, from_plain, json_or_none, set_aside
 from rdchat.inference.api import (
+    DEFAULT_PORT,
     DraftSettings,
     Dtype,
+    Host,
     ImageCap,
+    RemoteServer,
     SamplingDefaults,
     SamplingParams,
     check_seed,
     require,
 )
-from rdchat.inference.rank_processes.hosts import Host
-from rdchat.inference.remote.server_list import DEFAULT_PORT, RemoteServer
 from rdchat.tools.definitions import ToolServer
 
 # Limits of the text size, in points.

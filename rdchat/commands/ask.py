@@ -12,6 +12,7 @@ from typing import Any
 
 from rdchat.chat.settings import stored_settings
 from rdchat.commands.ask_files import Count, add_file_options, blind, read_files, read_images, with_files
+from rdchat.commands.preparation import command_begins, prepare_later
 from rdchat.commands.terminal import (
     INTERRUPTED,
     NAMED,
@@ -22,7 +23,6 @@ from rdchat.commands.terminal import (
     ctrl_c_calls,
     engine_address,
     from_options,
-    load_chosen,
     print_json,
     print_warning,
 )
@@ -54,7 +54,7 @@ from rdchat.inference.api import (
     ledger_rows,
     remote_model,
 )
-from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
+from rdchat.inference.engines import EnginesByAddress, start_tokenizers
 
 type _Loaded = tuple[ModelInfo, Count, Callable[[GenerationRequest], TokenIterator]]
 """A loaded model, a function that counts the tokens of messages, and one that begins a reply."""
@@ -301,13 +301,12 @@ class _Answer:
     def _load(self, args: argparse.Namespace, progress: ProgressLine) -> _Loaded:
         """Load a model in this process, with the drafters of the mode, without an engine around it."""
         # That process imports transformers meanwhile, as this one does next.
-        shared_tokenizers().start_child()
-        from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
-        from rdchat.inference.preparation import prepare_later  # noqa: PLC0415
-        from rdchat.inference.session import ChatSession  # noqa: PLC0415
+        start_tokenizers()
+        from rdchat.inference.session import ChatSession  # noqa: PLC0415  MLX: only once the arguments are right
 
-        loaded = load_chosen(args, progress)
-        session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
+        command_begins()
+        session = ChatSession.load(args.model, Dtype(args.dtype), progress.show_stage, anyway=args.load_anyway)
+        loaded = session.model
         auto = self.draft.mode is Mode.AUTO
         named = any(self.draft.named(mode) for mode in DRAFTERS)
         # The automatic mode's first reply on a machine waits for no drafter and no measuring. A drafter that the person
@@ -327,8 +326,6 @@ class _Answer:
 
     def _load_elsewhere(self, args: argparse.Namespace, progress: ProgressLine) -> _Loaded:
         """Load a model of a remote server, or one over several Macs, and say where it runs."""
-        from rdchat.inference.engines import EnginesByAddress  # noqa: PLC0415  only once the arguments are right
-
         settings = stored_settings()
         address = engine_address(args)
         engines = EnginesByAddress(lambda: settings.remote_servers, lambda: settings.hosts)

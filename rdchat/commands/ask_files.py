@@ -94,9 +94,7 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
         raise InvalidSettingError("A model that several Macs run cannot see images.", "Leave --hosts or --image out.")
     if len(args.image) > MAX_MESSAGE_IMAGES:
         raise InvalidSettingError(f"A question takes {MAX_MESSAGE_IMAGES} images.", "Give fewer.")
-    # NumPy, and only for images.
-    from rdchat.inference.models.model_files import locate_model  # noqa: PLC0415
-    from rdchat.inference.vision.families import vision_of  # noqa: PLC0415
+    from rdchat.inference.library.model_library import why_blind  # noqa: PLC0415  NumPy, and only for images
 
     images = []
     with closing(FileReader()) as reader:
@@ -109,10 +107,8 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
         with file_errors(f"The image {path.name} cannot be read", "Check the path."), opened(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         images.append(ChatImage(path, digest, facts.width, facts.height, path.name))
-    if not remote_model(args.model):
-        folder = locate_model(args.model) if args.model is not None else paths.default_model_dir()
-        if folder.is_dir() and (vision := vision_of(folder)).family is None:
-            raise blind(args.model or folder.name, vision.reason)
+    if not remote_model(args.model) and (reason := why_blind(args.model)) is not None:
+        raise blind(args.model or paths.default_model_dir().name, reason)
     return tuple(images)
 
 

@@ -28,15 +28,20 @@ from rdchat.commands.terminal import (
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import (
     EVERYDAY_PROMPTS,
+    FIGURES,
     BenchPlan,
     BenchProgress,
+    BenchResult,
     BenchRun,
     BenchRunner,
+    CellReport,
     DraftSettings,
     Dtype,
     Engine,
+    Figure,
     LoadProgress,
     Mode,
+    ModelInfo,
     Prompt,
     Sweep,
     first_of_each_group,
@@ -45,9 +50,7 @@ from rdchat.inference.api import (
     remote_model,
     require,
 )
-from rdchat.inference.benchmark.csv_file import write_csv
-from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, environment
-from rdchat.inference.benchmark.runs_file import RunsFile, read_runs
+from rdchat.inference.benchmark.result_files import RunsFile, environment, read_runs, write_csv
 
 # A cell without a value in a table.
 _NONE = "-"
@@ -237,8 +240,8 @@ def _measure(
     args: argparse.Namespace, prompts: Sequence[Prompt], replies: Sequence[str], measurement: _Measurement
 ) -> None:
     """Load the model and measure."""
+    from rdchat.inference.drafting.reply_index import reply_tokens  # noqa: PLC0415  loads OpenBLAS
     from rdchat.inference.engines import EnginesByAddress  # noqa: PLC0415  MLX: only once the arguments are right
-    from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415
 
     # Output of libraries, such as mlx-lm's about large models, does not belong to the report.
     with (
@@ -250,13 +253,20 @@ def _measure(
         print_warning(info)
         measurement.environment = environment(info)
         plan = _plan(args, prompts, args.modes or _available_modes(engines.chosen, args))
-        earlier = (tuple(shared_tokenizers().encode_text(info.path, reply)) for reply in replies)
-        plan = replace(plan, earlier_replies=tuple(earlier))
-        with closing(RunsFile(Path(args.results), plan, info)) if args.results else nullcontext() as stored:
+        plan = replace(plan, earlier_replies=reply_tokens(info, replies))
+        with closing(_runs_file(args, plan, info)) if args.results else nullcontext() as stored:
             measurement.runs += stored.runs if stored else ()
             measurement.plan = replace(plan, finished=frozenset(run.turn for run in measurement.runs))
             _follow(engines.chosen, measurement, progress, stored)
     measurement.complete = not measurement.cancelled
+
+
+def _runs_file(args: argparse.Namespace, plan: BenchPlan, info: ModelInfo) -> RunsFile:
+    """Open the file of `--results`."""
+    from rdchat.inference.library.model_library import drafter_folders  # noqa: PLC0415  slow to import
+
+    drafters = dict.fromkeys(cell.draft.drafter for cell in plan.cells)
+    return RunsFile(Path(args.results), plan, info, drafter_folders(drafters, info.path))
 
 
 def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, stored: RunsFile | None) -> None:
@@ -296,15 +306,9 @@ def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter  # noqa: PLC0415  slow to import
-    from rdchat.inference.models.model_files import check_model_folder, resolve_model  # noqa: PLC0415
+    from rdchat.inference.library.model_library import check_named  # noqa: PLC0415  slow to import
 
-    for name in (args.model, args.draft_model):
-        if name is not None:
-            check_model_folder(resolve_model(name, lambda _: None))
-    for name in filter(None, args.drafters):
-        if not resolve_drafter(name).is_dir():
-            raise RdchatError(f"There is no drafter folder {name}.", "Check the path.")
+    check_named(filter(None, (args.model, args.draft_model)), filter(None, args.drafters))
     for name in (args.csv, args.results):
         if name is not None:
             check_writable(Path(name))

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.chat.settings import stored_settings
+from rdchat.commands.preparation import LOCK
 from rdchat.commands.terminal import agreed, table
 from rdchat.files import FileLock, make_folder, own_entries
 from rdchat.hub import DEFAULT_ENDPOINT, Endpoint, cached_repositories, find_endpoint, hub_cache
 from rdchat.hub.downloads.download_record import discard, unfinished_downloads
 from rdchat.hub.verifying_and_deleting import remove_folder
-from rdchat.inference.preparation import LOCK
 from rdchat.keychain import FAILED, HUB_ACCESS, OWN_SERVER, REMOTE_KEY, SERVER_KEY, TOOL_SECRETS, ask_keychain
 from rdchat.wording import size_text
 

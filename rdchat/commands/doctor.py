@@ -68,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
 
 def gather() -> Facts:
     """Collect the facts about this machine. Loads MLX and Qt, and measures for a fraction of a second."""
-    from rdchat.inference.models.default_model import is_default_model_ready  # noqa: PLC0415
+    from rdchat.inference.library.model_library import default_model  # noqa: PLC0415  slow to import
 
     engine, engine_problem = _engine()
     qt, qt_problem = _qt()
-    model = paths.default_model_dir() if is_default_model_ready() else None
+    model = default_model()
     drafter, left_out = _drafters(model) if engine else (None, ())
     report = {
         "version": __version__,
@@ -219,18 +219,19 @@ def _qt() -> tuple[str, str]:
 
 def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
     """Return a model's drafter, and a sentence for each damaged drafter of the person's own."""
-    from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters  # noqa: PLC0415  MLX
-    from rdchat.inference.models.safetensors_file import target_hash  # noqa: PLC0415
+    from rdchat.inference.library.model_library import made_for  # noqa: PLC0415  slow to import
 
-    drafters = search_drafters(target_hash(model) if model else None, model)
+    drafters = made_for(model)
     return drafters.folder, drafters.left_out
 
 
 def _advised() -> list[dict[str, str]]:
     """Return each model on this machine, and what would make it faster. It opens no connection."""
-    from rdchat.inference.auto.cost_model import measured_calls  # noqa: PLC0415  MLX
-    from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters  # noqa: PLC0415  MLX
-    from rdchat.inference.library.model_library import library_models  # noqa: PLC0415
+    from rdchat.inference.library.model_library import (  # noqa: PLC0415  slow to import
+        fitting_drafters,
+        library_models,
+        measured_calls,
+    )
 
     cards = [card for card in library_models(stored_settings().models_folder) if card.can_be_loaded]
     advised = []

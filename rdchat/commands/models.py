@@ -21,19 +21,17 @@ from rdchat.hub import (
     download_command,
     downloaded_with,
     find_endpoint,
-    is_repository,
-    repository_of,
     snapshot_of,
     stored_suggestions,
     suggestions,
 )
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.downloads.download_record import begin_drafter, records_of
+from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.verifying_and_deleting import NoTrashError, Verdict
 from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
-from rdchat.inference.models.model_locations import HUB, find_card, listed_name
+from rdchat.inference.library.local_models import named_card
 from rdchat.services.models.deletion_and_verification import (
     RemovalQuestion,
     reason_not_to_delete,
@@ -52,28 +50,9 @@ _PRINTED = (
 )  # fmt: skip
 
 
-def card_of(args: argparse.Namespace) -> ModelCard:
-    """Return the model that the options name by a hub id, a name in the list, or a path.
-
-    A hub id means the model in the hub's cache, complete or not, before any other. If nothing of it is there, a model
-    of the list with that name counts, else a card of the id without any files.
-
-    Raises:
-        ModelError: If there is none, or several have this name.
-    """
-    name = args.model
-    revision = args.revision
-    card = None
-    if is_repository(name):
-        repository = repository_of(name)
-        snapshot = repository.snapshots / repository.commit_of(revision)
-        card = ModelCard(name, name, HUB, snapshot, name, revision)
-        if repository.commits() or records_of(repository):
-            return card
-    card = find_card(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or card
-    if card is None:
-        raise ModelError(f"There is no model {name}.", "`rdchat models list` shows all models.")
-    return card
+def _card_of(args: argparse.Namespace) -> ModelCard:
+    """Return the model that the options name; see `named_card`."""
+    return named_card(args.model, args.revision, stored_settings().models_folder)
 
 
 def list_models(args: argparse.Namespace) -> int:
@@ -116,7 +95,7 @@ def _listed(model: ModelCard) -> dict[str, Any]:
         problem = f"{here / size:.0%} downloaded; `{command}` resumes."
     return {
         # `--model`, `verify` and `delete` accept this name.
-        "name": model.name if unfinished else listed_name(model),
+        "name": model.name if unfinished else model.listed_name,
         "place": model.origin,
         "path": "" if unfinished else str(model.path),
         "kind": "" if unfinished else kind,
@@ -136,10 +115,10 @@ def _listed(model: ModelCard) -> dict[str, Any]:
 
 def install(_args: argparse.Namespace) -> int:
     """Download and convert the default model, and print its folder."""
-    from rdchat.inference.models.default_model import ensure_default_model  # noqa: PLC0415  slow to import
+    from rdchat.inference.library.model_library import default_model  # noqa: PLC0415  slow to import
 
     with ProgressLine(verbose=True) as progress:
-        folder = ensure_default_model(progress.show_stage)
+        folder = default_model(progress.show_stage)
     print(folder)
     return 0
 
@@ -152,9 +131,9 @@ def add_check_pair(parser: argparse.ArgumentParser) -> None:
 
 def check_pair(args: argparse.Namespace) -> int:
     """Print whether one model can draft for another; the exit status is 1 if it cannot."""
-    from rdchat.inference.models import vocabularies  # noqa: PLC0415  slow to import
+    from rdchat.inference.library.model_library import check_pair as compare  # noqa: PLC0415  slow to import
 
-    verdict = vocabularies.check_pair(args.target, args.draft)
+    verdict = compare(args.target, args.draft)
     print_result(args, {**asdict(verdict), "compatible": verdict.compatible}, str(verdict))
     return 0 if verdict.compatible else 1
 
@@ -162,7 +141,7 @@ def check_pair(args: argparse.Namespace) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Verify a model; the exit status is 1 if it is damaged or incomplete."""
     name = args.model
-    card = card_of(args)
+    card = _card_of(args)
     done = 0
     if reason := reason_not_to_verify(card):
         raise ModelError(f"{name} cannot be verified. {reason}")
@@ -201,7 +180,7 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
 
 def delete(args: argparse.Namespace) -> int:
     """Delete a model; the exit status is 1 if the person refuses."""
-    card = card_of(args)
+    card = _card_of(args)
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat cannot delete {args.model}.", reason)
     question = RemovalQuestion.for_model(replace(card, name=args.model))
@@ -416,13 +395,12 @@ def vision(args: argparse.Namespace) -> int:
 def mtp(args: argparse.Namespace, part: ModelPart = ModelPart.MTP) -> int:
     """Get MTP layers, or another part, or resume; Ctrl-C pauses. The exit status is 1 if the person refuses."""
     # The other commands need neither MLX nor NumPy.
-    from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter  # noqa: PLC0415
-    from rdchat.inference.library.original_source import find_part  # noqa: PLC0415
+    from rdchat.inference.library.model_library import check_fetched_layers, find_part  # noqa: PLC0415
 
     api = HubApi(Tokens().access(find_endpoint()))
     with ProgressLine() as line:
         line.show_text(f"{args.model}: looking for its {part}", "asking")
-        plan = find_part(api, card_of(args), args.original, part)
+        plan = find_part(api, _card_of(args), args.original, part)
     if plan is None:
         text = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
         raise ModelError(text, "Name its original: --from ORG/NAME.")
@@ -436,7 +414,7 @@ def mtp(args: argparse.Namespace, part: ModelPart = ModelPart.MTP) -> int:
     if ended is None:
         return INTERRUPTED
     if part is ModelPart.MTP:
-        inspect_drafter(Path(ended.folder))
+        check_fetched_layers(Path(ended.folder))
     report = {name: getattr(ended, name) for name in ("repository", "commit", "folder", "fetched_bytes")}
     print_result(args, {"model": args.model, **report, "bytes": plan.size}, ended.folder)
     return 0

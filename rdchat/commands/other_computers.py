@@ -11,16 +11,13 @@ from typing import Any
 
 from rdchat.chat.settings import stored_settings
 from rdchat.commands.terminal import change_list, print_result, table
-from rdchat.errors import InvalidSettingError
-from rdchat.inference.api import remote_address
-from rdchat.inference.rank_processes.hosts import resolve_host
-from rdchat.inference.rank_processes.processes import checked, facts_text
-from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of, store_key
+from rdchat.errors import InvalidSettingError, UntrustedCertificateError
+from rdchat.inference.api import RemoteServer, facts_text, find_server, remote_address
 
 
 def list_remote(args: argparse.Namespace) -> int:
     """Ask all servers for their models; the exit status is 1 if one does not answer."""
-    from rdchat.inference.remote.remote_engine import ask_servers  # noqa: PLC0415  it loads an HTTP client
+    from rdchat.inference.computer_checks import ask_servers  # noqa: PLC0415  it loads an HTTP client
 
     rows = list[tuple[str, ...]]()
     listed = list[dict[str, Any]]()
@@ -51,31 +48,29 @@ def add_add_remote(parser: argparse.ArgumentParser) -> None:
 
 def add_remote(args: argparse.Namespace) -> int:
     """Ask the server for its models, and remember it."""
-    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415
-    from rdchat.inference.remote.server_connection import UntrustedCertificateError  # noqa: PLC0415  loads an HTTP client
+    from rdchat.inference.computer_checks import accept_server  # noqa: PLC0415  it loads an HTTP client
 
     server = RemoteServer(args.name, args.address, args.fingerprint.strip().upper(), args.unencrypted)
     if any(each.name == server.name for each in stored_settings().remote_servers):
         raise InvalidSettingError(f"There is a server named {server.name}.", "Remove it first, or choose another name.")
-    key = _read_key(args, server) or key_of(server)
     try:
-        models = list_models(server, key)
+        models = accept_server(server, _read_key(args, server), until_quit=False)
     except UntrustedCertificateError as error:
         hint = f"If the server prints the same fingerprint, add --fingerprint {error.fingerprint}"
         raise InvalidSettingError(error.message, hint) from error
-    if key and key != key_of(server):
-        store_key(server, key, until_quit=False)
     change_list("remote_servers", lambda servers: (*servers, server))
-    names = [remote_address(server.name, each.name) for each in models]
+    names = [remote_address(server.name, each) for each in models]
     print_result(args, {"name": server.name, "models": names}, [f"{server.name} is added.", *names])
     return 0
 
 
 def remove_remote(args: argparse.Namespace) -> int:
     """Forget a server and its key."""
+    from rdchat.inference.computer_checks import forget_server  # noqa: PLC0415  it loads an HTTP client
+
     server = find_server(stored_settings().remote_servers, args.name)
     change_list("remote_servers", lambda servers: [each for each in servers if each.name != server.name])
-    store_key(server, "")
+    forget_server(server)
     print_result(args, {"name": server.name}, f"{server.name} and its key are removed.")
     return 0
 
@@ -99,6 +94,8 @@ def add_add_host(parser: argparse.ArgumentParser) -> None:
 
 def add_host(args: argparse.Namespace) -> int:
     """Add a Mac, or change its address."""
+    from rdchat.inference.computer_checks import resolve_host  # noqa: PLC0415  it loads an HTTP client
+
     host = resolve_host(args.host, args.address)
     change_list("hosts", lambda hosts: [*(each for each in hosts if each.ssh != host.ssh), host])
     text = f"{host.ssh} is added with the address {host.ips[0]}. `rdchat cluster check` tries it."
@@ -117,7 +114,9 @@ def list_hosts(args: argparse.Namespace) -> int:
 
 def check_hosts(args: argparse.Namespace) -> int:
     """Try each Mac together with this one; the exit status is 1 if one cannot be used."""
-    results = [{"ssh": host.ssh} | checked(host) for host in stored_settings().hosts]
+    from rdchat.inference.computer_checks import check_mac  # noqa: PLC0415  it loads an HTTP client
+
+    results = [{"ssh": host.ssh} | check_mac(host) for host in stored_settings().hosts]
     print_result(args, results, [f"{each['ssh']}: {facts_text(each)}" for each in results])
     return int(any("problem" in each for each in results))
 

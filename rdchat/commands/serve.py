@@ -12,8 +12,7 @@ from rdchat import machine
 from rdchat.chat.settings import Settings, stored_settings
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, add_hosts, add_model, engine_address, print_warning
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api import Dtype, Engines, LoadProgress, ModelCard, ModelInfo, remote_model
-from rdchat.inference.remote.server_list import DEFAULT_PORT
+from rdchat.inference.api import DEFAULT_PORT, Dtype, Engines, LoadProgress, ModelCard, ModelInfo, remote_model
 from rdchat.server.credentials import end_notice, find_key, fingerprint, own_certificate
 from rdchat.server.guard import is_loopback
 from rdchat.server.server import Server
@@ -171,7 +170,6 @@ def _engines() -> Engines:
 
 
 def _models() -> Sequence[ModelCard]:
-    from rdchat.inference.library import model_library  # noqa: PLC0415  only where a request names another model
+    from rdchat.inference.library.model_library import library_models  # noqa: PLC0415  only for another model's name
 
-    with model_library.facts_reader() as read:
-        return tuple(model_library.library_models("", read))
+    return tuple(library_models())

@@ -19,13 +19,10 @@ from rdchat import paths
 from rdchat.chat.settings import SettingsStore
 from rdchat.errors import InvalidSettingError, file_errors, one_line, without_controls
 from rdchat.files import FileLock, make_folder
-from rdchat.inference.api import Dtype, LoadProgress, ModelInfo, ranked_address
-from rdchat.inference.remote.server_list import EXAMPLE
+from rdchat.inference.api import EXAMPLE, Dtype, LoadProgress, ModelInfo, ranked_address
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-    from rdchat.inference.verification import LoadedModel
 
 # The shell's status for a process that Ctrl-C ended.
 INTERRUPTED = 130
@@ -206,15 +203,6 @@ def from_options[D: DataclassInstance](kind: type[D], args: argparse.Namespace, 
     """Return a dataclass filled from the options with the names of its fields, and `more`."""
     names = {field.name for field in fields(kind)} & vars(args).keys()
     return kind(**{name: getattr(args, name) for name in names} | more)
-
-
-def load_chosen(args: argparse.Namespace, progress: "ProgressLine") -> "LoadedModel":
-    """Load the model in the options."""
-    from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
-    from rdchat.inference.preparation import command_begins  # noqa: PLC0415
-
-    command_begins()
-    return load_model(args.model, Dtype(args.dtype), progress.show_stage, anyway=args.load_anyway)
 
 
 def change_list(name: str, change: Callable[[Sequence[Any]], Iterable[Any]]) -> None:

@@ -5,16 +5,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rdchat import paths
 from rdchat.chat.reply_tokens import first_questions
-from rdchat.commands.terminal import ProgressLine, add_model, from_options, load_chosen, print_warning
-from rdchat.inference.api import DEFAULT_TOKENS, TrainingProgress, read_prompts
-from rdchat.wording import size_text, time_left
-
-if TYPE_CHECKING:
-    from rdchat.inference.training.training_plan import TrainingPlan, TrainingSettings
+from rdchat.commands.preparation import command_begins
+from rdchat.commands.terminal import ProgressLine, add_model, from_options, print_warning
+from rdchat.inference.api import DEFAULT_TOKENS, Dtype, Recipe, TrainingProgress, TrainingSettings, read_prompts
+from rdchat.wording import time_left
 
 # Seconds between two lines if the output is not a terminal.
 _LINES_EVERY = 30.0
@@ -47,20 +44,21 @@ def run(args: argparse.Namespace) -> int:
     """Train. After Ctrl-C, --resume continues."""
     settings = _settings(args)
 
-    from rdchat.inference.training.training_plan import make_plan  # noqa: PLC0415
-    from rdchat.inference.training.training_run import DrafterTraining  # noqa: PLC0415
+    from rdchat.inference.training.training_run import DrafterTraining  # noqa: PLC0415  MLX
     from rdchat.machine import keep_awake  # noqa: PLC0415
 
     with ProgressLine() as progress:
-        model = load_chosen(args, progress)
-    print_warning(model.info)
-    plan = make_plan(model, settings, args.resume)
-    print(_budget(plan, args.resume), file=sys.stderr)
+        command_begins()
+        training = DrafterTraining.load(
+            args.model, Dtype(args.dtype), settings, progress.show_stage, resume=args.resume
+        )
+    print_warning(training.model.info)
+    print(training.plan.description(args.resume), file=sys.stderr)
     try:
         with (
             keep_awake(),
             ProgressLine(verbose=True, repeat_s=_LINES_EVERY) as line,
-            closing(DrafterTraining(model, plan).train()) as events,
+            closing(training.train()) as events,
         ):
             accuracy: dict[str, Sequence[float]] = {}  # The last measurement, by phase.
             for event in events:
@@ -69,14 +67,12 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("Interrupted. Add --resume to the same command to continue.", file=sys.stderr)
         raise
-    print(f"The drafter is in {settings.out}. Its data is kept in {plan.folder}.")
+    print(f"The drafter is in {settings.out}. Its data is kept in {training.plan.folder}.")
     return 0
 
 
-def _settings(args: argparse.Namespace) -> "TrainingSettings":
+def _settings(args: argparse.Namespace) -> TrainingSettings:
     """Read the arguments and the files they name."""
-    from rdchat.inference.training.training_plan import Recipe, TrainingSettings  # noqa: PLC0415  MLX
-
     recipe = from_options(Recipe, args)
     out = paths.expanded(args.out, "--out").absolute()
     # This checks the numbers before files are read.
@@ -84,22 +80,6 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
     questions = first_questions(paths.database_path()) if args.from_my_chats else []
     return replace(settings, prompts=tuple(given), chat_questions=tuple(questions))
-
-
-def _budget(plan: "TrainingPlan", resume: bool) -> str:
-    settings = plan.settings
-    budget = plan.budget
-    begun = "Resuming" if plan.resumed else "Training"
-    text = (
-        f"{begun} a drafter for {plan.binding.name}: {settings.tokens:,} answer tokens, up to "
-        f"{size_text(budget.disk_bytes)} of disk in {plan.folder}, {size_text(budget.memory_bytes)} of memory "
-        f"besides the model."
-    )
-    if resume and not plan.resumed:
-        text += " There was no training with these options to resume."
-    if plan.left_out:
-        text += f" {plan.left_out:,} of your questions are too long and were left out."
-    return text
 
 
 def _text(event: TrainingProgress, accuracy: Sequence[float]) -> str:

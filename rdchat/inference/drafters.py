@@ -29,7 +29,7 @@ from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.device import device_errors
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
-from rdchat.inference.drafting.checkpoints.installed_drafters import (
+from rdchat.inference.drafting.checkpoints.drafter_search import (
     DrafterSearch,
     drafter_name,
     mtp_folder,
@@ -43,7 +43,7 @@ from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.models.model_config import read_config, stated_layers, unreadable
 from rdchat.inference.models.model_files import TargetBinding, display_name, folder_label
-from rdchat.inference.models.model_locations import stamp_of
+from rdchat.inference.models.stored_facts import stamp_of
 from rdchat.inference.verification import LoadedModel
 
 # Instead of a drafter's name: the model's own MTP layers.

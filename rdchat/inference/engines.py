@@ -3,6 +3,8 @@
 That is the one on this machine, of remote servers, or over several Macs.
 """
 
+import importlib
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,18 +14,20 @@ from rdchat.inference.api import (
     Dtype,
     Engine,
     Engines,
+    Host,
     ModelInfo,
     OnProgress,
+    RemoteServer,
     ranked_model,
     remote_model,
 )
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
-from rdchat.inference.rank_processes.hosts import Host
-from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import shared_images
 
 # Characters of a text whose count would take seconds.
 _LONG = 1_000_000
+# The module that imports MLX.
+_LOCAL = "rdchat.inference.local_engine"
 
 
 class EnginesByAddress(Engines):
@@ -92,6 +96,27 @@ class EnginesByAddress(Engines):
         if kind not in self._engines:
             self._engines[kind] = kind(*arguments)
         return self._engines[kind]
+
+
+def start_tokenizers() -> None:
+    """Start the child that runs tokenizers: it imports transformers while this process imports MLX."""
+    shared_tokenizers().start_child()
+
+
+def import_mlx() -> None:
+    """Import what runs models on this machine, on the thread that calls the engine.
+
+    Two threads that import mlx-lm at the same time may block each other for ever.
+    """
+    importlib.import_module(_LOCAL)
+
+
+def has_mlx() -> bool:
+    """Return whether MLX is imported, so that other threads may use it.
+
+    A module stands in `sys.modules` while it is still being imported; its class is there only after its own imports.
+    """
+    return hasattr(sys.modules.get(_LOCAL), "LocalEngine")
 
 
 def _draw(image: ChatImage, size: tuple[int, int]) -> bytes:

@@ -53,7 +53,6 @@ from rdchat.inference.device import cpu_kernels, device_name, memory_errors, mem
 from rdchat.inference.mlx_lm_fixes.network_fixes import with_known_names
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
-from rdchat.inference.models.model_locations import Stamp, stamp_of, store_capability, stored_capability
 from rdchat.inference.models.model_settings import (
     ModelSettings,
     model_classes,
@@ -61,6 +60,7 @@ from rdchat.inference.models.model_settings import (
     new_network,
     read_generation_settings,
 )
+from rdchat.inference.models.stored_facts import Stamp, stamp_of, store_capability, stored_capability
 from rdchat.inference.models.unpacking import can_unpack, unpacked
 from rdchat.inference.prompts.model_prompts import ModelPrompts, check_round_trip, check_token_ids, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers

@@ -27,6 +27,7 @@ from rdchat.inference.api import (
     ChatMessage,
     DraftOptions,
     DraftSettings,
+    Dtype,
     GenerationRequest,
     LoadProgress,
     Mode,
@@ -46,6 +47,7 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher, Rules, ThoughtLimit
 from rdchat.inference.device import device_errors, on_gpu
 from rdchat.inference.drafters import Drafters
+from rdchat.inference.loading import load_model
 from rdchat.inference.verification import KVCache, LoadedModel, PrefixCaches, shared_prefix
 
 if TYPE_CHECKING:
@@ -187,6 +189,29 @@ class ChatSession:
         # What `work_while_idle` goes on with: set by `warm_up`, then by replies that skip drafting. A reply ends it.
         self._warming: Generator[bool] | None = None
         self.plain_replies = 0
+
+    @classmethod
+    def load(
+        cls,
+        model: str | None = None,
+        dtype: Dtype = Dtype.AUTO,
+        on_progress: OnProgress = lambda _: None,
+        *,
+        anyway: bool = False,
+    ) -> "ChatSession":
+        """Load a model, and return a session of it.
+
+        Args:
+            model: A model folder, a name in `rdchat models list`, or None for the default model.
+            dtype: Precision of the weights.
+            on_progress: Called during the work; an exception from it ends the loading.
+            anyway: Load it, and a draft model, even if one seems too large for the memory.
+
+        Raises:
+            RdchatError: As `load_model` does.
+        """
+        loaded = load_model(model, dtype, on_progress, anyway=anyway)
+        return cls(loaded, Drafters(loaded, anyway))
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         """Begin a reply; one that still runs is closed first, unless it is paused.

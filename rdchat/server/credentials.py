@@ -17,7 +17,7 @@ from pathlib import Path
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, StorageError, file_errors
 from rdchat.files import atomic_file, make_folder, opened
-from rdchat.inference.remote.server_list import fingerprint_of
+from rdchat.inference.api import fingerprint_of
 from rdchat.keychain import FAILED, OWN_SERVER, SERVER_KEY, ask_keychain
 
 # Random bytes of a new key.

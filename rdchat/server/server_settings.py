@@ -8,8 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api import require
-from rdchat.inference.remote.server_list import DEFAULT_PORT
+from rdchat.inference.api import DEFAULT_PORT, require
 
 DEFAULT_HOST = "127.0.0.1"
 CONTAINER_HOST = "host.docker.internal"

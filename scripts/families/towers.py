@@ -82,7 +82,7 @@ def make_towers(out: Path) -> None:
 
 def prepared(kind: str, number: int, grids: list[tuple[int, int]]) -> Any:
     """Return an image of the prompt, as scripts/golden_vision.py draws it."""
-    from rdchat.inference.vision.image_process import Layout, Prepared  # noqa: PLC0415
+    from rdchat.inference.vision.prepared_images import Layout, Prepared  # noqa: PLC0415
 
     count = (1 if kind == "pixtral" else 4) * sum(rows * columns for rows, columns in grids)
     shape = [count, 96 if kind.startswith("qwen") else 48]

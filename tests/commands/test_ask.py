@@ -17,14 +17,14 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
-from rdchat.commands import ask
+from rdchat.commands import ask, preparation
+from rdchat.commands.preparation import prepare
 from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.files.privacy import close_to_others
-from rdchat.inference import blas, preparation, session
+from rdchat.inference import blas, session
 from rdchat.inference.api import DraftSettings, Dtype
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.default_conversion import convert
-from rdchat.inference.preparation import prepare
 from tests.commands.running import Console
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.prompts.folders import with_template
@@ -103,7 +103,7 @@ EVERYWHERE = [[], ["ask"], ["bench"], ["doctor"], ["models"], ["models", "list"]
 def later(monkeypatch: pytest.MonkeyPatch) -> list[DraftSettings]:
     """The settings that are prepared after the command, instead of in a child."""
     asked: list[DraftSettings] = []
-    monkeypatch.setattr(preparation, "prepare_later", lambda _model, _dtype, draft: asked.append(draft))
+    monkeypatch.setattr(ask, "prepare_later", lambda _model, _dtype, draft: asked.append(draft))
     return asked
 
 

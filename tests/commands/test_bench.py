@@ -18,16 +18,17 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 from rdchat.cli import main
 from rdchat.errors import ModelError
 from rdchat.inference.api import (
+    FIGURES,
     BenchEvent,
     BenchPlan,
     BenchProgress,
+    BenchResult,
     BenchRun,
     Difference,
     Dtype,
     LookupMatch,
     ModelInfo,
 )
-from rdchat.inference.benchmark.result import FIGURES, BenchResult
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers

@@ -11,7 +11,8 @@ from rdchat.files import FileLock, own_entries
 from rdchat.hub import RepositoryFiles, repository_of
 from rdchat.hub.cache_layout import hub_cache
 from rdchat.hub.downloads.download_record import write_record
-from rdchat.inference.remote.server_list import RemoteServer, store_key
+from rdchat.inference.api import RemoteServer
+from rdchat.inference.remote.server_keys import store_key
 from rdchat.keychain import HUB_ACCESS, OWN_SERVER, SERVER_KEY
 from tests.commands.running import Console
 from tests.hub.keychains import Keychain

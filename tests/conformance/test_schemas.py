@@ -22,8 +22,8 @@ from referencing import Registry
 
 from rdchat.errors import ModelError, ShapeRefusedError
 from rdchat.inference.api import AnswerShape
-from rdchat.inference.prompts.json_schema import reject_unfit
-from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
+from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
+from rdchat.json_schema import limits, reject_unfit
 from rdchat.server.interfaces.client_tools import read_shape
 from rdchat.server.interfaces.fields import ApiError, Fields
 

@@ -16,6 +16,7 @@ from rdchat.inference.api import (
     Engine,
     GenerationRequest,
     Mode,
+    RemoteServer,
     ReplyEnd,
     Role,
     SamplingParams,
@@ -23,7 +24,6 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.engines import EnginesByAddress
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings

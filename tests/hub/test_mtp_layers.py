@@ -12,8 +12,9 @@ from rdchat.errors import ModelError, NetworkError, StorageError
 from rdchat.hub import HubError, RepositoryFiles
 from rdchat.hub.downloads.download_record import begin_drafter, listed_downloads
 from rdchat.inference.api import ModelCard
-from rdchat.inference.library.model_library import library_models
-from rdchat.inference.library.original_source import IncompleteModel, find_original, find_part, plan_part
+from rdchat.inference.library.folder_facts import read_facts
+from rdchat.inference.library.model_library import find_part, library_models
+from rdchat.inference.library.original_source import IncompleteModel, find_original, plan_part
 from rdchat.inference.models.model_config import is_mtp
 from rdchat.inference.models.safetensors_file import target_hash
 from tests.hub.downloads.downloading import LIMITS, check_whole, download, hub_api
@@ -93,7 +94,7 @@ def test_the_layers_come_whole_and_only_files_that_hold_some_are_fetched(
     assert own["source"] == {"repository": ORIGINAL, "commit": commit, "files": files}
     card = (folder / "card.md").read_text()
     assert all(words in card for words in (commit, ORIGINAL, TARGET))
-    (listed,) = (each for each in library_models() if each.path == folder)
+    (listed,) = (each for each in library_models(read=read_facts) if each.path == folder)
     assert (listed.is_drafter, listed.can_be_loaded) == (True, False), "it was a damaged model"
     assert listed_downloads() == ()
 
@@ -163,7 +164,7 @@ def test_an_unfinished_download_is_listed_and_goes_on_without_a_question(
     (listed,) = listed_downloads()
     assert (listed.repository, listed.drafter, listed.is_model) == (ORIGINAL, target.drafter, False)
     assert 0 < listed.done_bytes < listed.total_bytes == plan.size
-    assert not any(model.repository == ORIGINAL for model in library_models())
+    assert not any(model.repository == ORIGINAL for model in library_models(read=read_facts))
     hub.faults.clear()
     check_layers(fetch(kept), original)
     assert not any("/api/" in request.path for request in hub.requests[asked:])

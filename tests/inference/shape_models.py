@@ -12,10 +12,10 @@ import llguidance
 from rdchat.inference.api import AnswerShape
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
-from rdchat.inference.prompts.json_schema import reject_unfit
-from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
+from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.verification.target import LoadedModel
+from rdchat.json_schema import limits, reject_unfit
 from tests.inference.fakes import CharacterPrompts, loaded
 from tests.inference.families import CHAINS, TREES, network_of
 

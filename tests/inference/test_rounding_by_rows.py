@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rdchat.inference.api import BenchCell, BenchPlan, BenchRun, DraftSettings, Mode, Prompt
-from rdchat.inference.benchmark.result import BenchResult
+from rdchat.inference.api import BenchCell, BenchPlan, BenchResult, BenchRun, DraftSettings, Mode, Prompt
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.hooks import ModelHooks

@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from rdchat import paths
-from rdchat.errors import InvalidSettingError, ModelError, NetworkError, PromptTooLongError, RdchatError
+from rdchat.errors import (
+    InvalidSettingError,
+    ModelError,
+    NetworkError,
+    PromptTooLongError,
+    RdchatError,
+    UntrustedCertificateError,
+)
 from rdchat.inference.api import (
     UNKNOWN_LENGTH,
     AnswerShape,
@@ -28,6 +35,7 @@ from rdchat.inference.api import (
     GenerationRequest,
     Mode,
     PrefillProgress,
+    RemoteServer,
     ReplyEnd,
     Role,
     SamplingParams,
@@ -35,13 +43,15 @@ from rdchat.inference.api import (
     ThinkingChoice,
     TokenEvent,
     ToolCall,
+    fingerprint_of,
+    needs_confirmation,
 )
 from rdchat.inference.engines import EnginesByAddress
-from rdchat.inference.remote import server_connection, server_list
+from rdchat.inference.remote import server_connection, server_keys
 from rdchat.inference.remote.remote_engine import list_models
 from rdchat.inference.remote.remote_reply import RemoteReply
-from rdchat.inference.remote.server_connection import Connection, UntrustedCertificateError
-from rdchat.inference.remote.server_list import RemoteServer, fingerprint_of, key_of, needs_confirmation, store_key
+from rdchat.inference.remote.server_connection import Connection
+from rdchat.inference.remote.server_keys import key_of, store_key
 from rdchat.server import credentials
 from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError
@@ -56,7 +66,7 @@ MODELS = answer(json.dumps({"data": [{"id": "m"}]}).encode())
 
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_list, "_KEYS", {})
+    monkeypatch.setattr(server_keys, "_KEYS", {})
     monkeypatch.setenv("RDCHAT_KEY_STUDIO", KEY)
 
 

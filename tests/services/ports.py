@@ -3,7 +3,7 @@
 import pytest
 
 from rdchat.chat.settings import Settings
-from rdchat.inference.remote.server_list import DEFAULT_PORT
+from rdchat.inference.api import DEFAULT_PORT
 from rdchat.services.servers import server_control
 
 

@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import Settings
 from rdchat.inference.engines import EnginesByAddress
-from rdchat.inference.vision.image_process import Prepared
 from rdchat.inference.vision.image_rows import ImageRows, SeenImage
+from rdchat.inference.vision.prepared_images import Prepared
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot

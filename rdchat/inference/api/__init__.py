@@ -17,6 +17,7 @@ from rdchat.inference.api.bench_plan import (
     read_prompts,
     read_replies,
 )
+from rdchat.inference.api.bench_result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures, speed_ratio
 from rdchat.inference.api.events import (
     UNKNOWN_LENGTH,
     DraftOptions,
@@ -39,8 +40,10 @@ from rdchat.inference.api.events import (
     no_model,
     not_prepared,
 )
+from rdchat.inference.api.hosts import THIS_MAC, Host, facts_text
 from rdchat.inference.api.ledger_view import LedgerRow, added_up, grouped_entries, ledger_csv, ledger_rows, spent_ms
 from rdchat.inference.api.messages import (
+    ID_LENGTH,
     JSON_LIMITS,
     MAX_ARGUMENTS,
     MAX_CALL_NAME,
@@ -57,6 +60,7 @@ from rdchat.inference.api.messages import (
     join_neighbours,
     parsed_json,
     shift_before,
+    short_id,
     without_images,
 )
 from rdchat.inference.api.model_facts import (
@@ -77,6 +81,7 @@ from rdchat.inference.api.model_facts import (
     ModelCard,
     ModelPart,
     ModelSizes,
+    Origin,
     TargetMatch,
     describes_drafter,
     each_need,
@@ -90,6 +95,16 @@ from rdchat.inference.api.model_facts import (
     stays_quantized,
 )
 from rdchat.inference.api.parts_reader import PartsReader, Piece, grown
+from rdchat.inference.api.remote_servers import (
+    DEFAULT_PORT,
+    EXAMPLE,
+    RemoteServer,
+    ServerState,
+    find_server,
+    fingerprint_of,
+    is_address,
+    needs_confirmation,
+)
 from rdchat.inference.api.reply_statistics import (
     PATH_SEPARATOR,
     AutoChoice,
@@ -158,8 +173,10 @@ from rdchat.inference.api.training import (
     ComparedGroup,
     Comparison,
     Phase,
+    Recipe,
     TrainingOrder,
     TrainingProgress,
+    TrainingSettings,
     TrainingStart,
     event_from,
 )

@@ -7,6 +7,7 @@ of the same size has other ids. A model that does not see gets the text `UNSEEN`
 Calls of tools are JSON from outside, so their limits are here too.
 """
 
+import hashlib
 import json
 import math
 import re
@@ -24,6 +25,8 @@ MAX_IMAGES = 100
 MAX_MESSAGE_IMAGES = 20
 # Levels of JSON from outside: code that walks along it calls itself for each level.
 _MAX_NESTED = 100
+ID_LENGTH = 9
+"""Mistral's templates refuse ids of calls of any other length."""
 MAX_CALLS = 128
 """The most calls of a reply of a remote server, and of an imported one."""
 MAX_CALL_NAME = 64
@@ -271,3 +274,8 @@ def without_images(
 ) -> list[ChatMessage]:
     """Return a conversation for a model that does not see all images: a line stands for each that it does not."""
     return [each.with_lines([UNSEEN if is_unseen(image) else image for image in each.images]) for each in messages]
+
+
+def short_id(text: str) -> str:
+    """Return nine letters and digits that depend on a text alone, as Mistral's templates want the ids of calls."""
+    return hashlib.blake2b(text.encode()).hexdigest()[:ID_LENGTH]

@@ -44,6 +44,30 @@ _TELLING = {
 NO_VISION = "This copy has no vision."
 
 
+class Origin(StrEnum):
+    """Where a model or a drafter on this machine comes from, for people.
+
+    Attributes:
+        OWN: rdchat converted it.
+        HUB: The hub's cache.
+        LM_STUDIO: LM Studio's folders.
+        CHOSEN: The person's own models folder.
+        TRAINED: A drafter that was trained or put together on this machine.
+        SHIPPED: A drafter that comes with rdchat.
+        NEAR_MODEL: A drafter in or beside the model's folder.
+        OWN_LAYERS: The model's own MTP layers.
+    """
+
+    OWN = "rdchat"
+    HUB = "Hugging Face"
+    LM_STUDIO = "LM Studio"
+    CHOSEN = "Your folder"
+    TRAINED = "Your own"
+    SHIPPED = "Comes with rdchat"
+    NEAR_MODEL = "Beside the model"
+    OWN_LAYERS = "In the model"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
     """A model by the headers of its files.
@@ -360,7 +384,7 @@ class ModelCard(FolderFacts):
     Attributes:
         name: Name for people: a hub id, the publisher and name of LM Studio's folders, or the folder's name.
         model: What `Engine.load` or `DraftSettings.drafter` takes; empty for the default model.
-        origin: Owner of the folder that it is in, for people, such as "LM Studio".
+        origin: Owner of the folder that it is in, for people: an `Origin`, or the name of a remote server.
         path: The folder; a repository's folder for an unfinished download.
         repository: The hub id, if it is in the hub's cache.
         revision: Branch, tag or commit there.
@@ -396,6 +420,23 @@ class ModelCard(FolderFacts):
     def is_unfinished(self) -> bool:
         """Whether it is an unfinished download."""
         return self.download_bytes > 0
+
+    @property
+    def listed_name(self) -> str:
+        """Its name in `rdchat models list`, which every command accepts.
+
+        It is the model's name, its path in the person's own folder, or NAME@REVISION.
+        """
+        if self.origin == Origin.CHOSEN:
+            return str(self.path)
+        return self.name if self.revision == "main" else f"{self.name}@{self.revision}"
+
+    @property
+    def hub_id(self) -> str:
+        """Its hub id, or its probable one in LM Studio's folders; empty for others."""
+        if self.origin == Origin.LM_STUDIO:
+            return f"{self.path.parent.name}/{self.path.name}"
+        return self.repository
 
     @property
     def can_be_loaded(self) -> bool:

@@ -1,14 +1,18 @@
-"""Messages between the app and the process that trains a drafter, as plain data: order, progress, comparison."""
+"""The training of a drafter as plain data: its settings, and what goes between the app and the training process."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from rdchat.files import plain
-from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.api.requests import BeamShape, require
 
 # Tokens of answers to learn from.
 DEFAULT_TOKENS = 1_000_000
+_MIN_TOKENS = 1000
+_MAX_TOKENS = 100_000_000
+_MAX_EPOCHS = 100
 # The beams with which a new and an old drafter are compared.
 COMPARED_BEAMS = BeamShape(4, 5)
 # In the job folder of a training: the drafter's folder, the learning curve, and the comparison.
@@ -18,6 +22,73 @@ RESULT = "result.json"
 # Phases of the training process besides those of `Phase`: the first and the last.
 LOADING = "load"
 COMPARING = "compare"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Hyperparameters of a training.
+
+    Attributes:
+        epochs: Passes over the data.
+        batch: Roots of a step; see `Trainer`.
+        learning_rate: The highest rate: it rises linearly over `warm_up` steps, then falls to 0 as a cosine.
+        warm_up: Steps until the highest rate.
+        weight_decay: Weight decay of AdamW, for all weights.
+        clip: Largest norm of a gradient.
+        dropout: Share of each layer's inputs that is dropped.
+        steps: Tokens drafted after the root.
+        step_decay: Factor on the loss of each further token, since fewer drafts reach it.
+        vocabulary: Limit of the tokens that can be drafted; at most 2**16.
+        seed: Seed of all random draws.
+    """
+
+    epochs: int = 2
+    batch: int = 128
+    learning_rate: float = 3.5e-4
+    warm_up: int = 100
+    weight_decay: float = 0.05
+    clip: float = 1.0
+    dropout: float = 0.2
+    steps: int = 4
+    step_decay: float = 0.8
+    vocabulary: int = 12288
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """Settings of a training.
+
+    Attributes:
+        out: Folder of the drafter.
+        tokens: Answer tokens to train on.
+        seed: Seed of all random draws.
+        prompts: The person's own questions, mixed with the built-in ones.
+        chat_questions: More of them, from stored chats; the card says that there were some. A resumed training uses
+            those it began with.
+        sequences: Conversations decoded in one batch; fewer where memory is short.
+        recipe: The hyperparameters.
+        anyway: Whether to begin even if memory seems too small.
+
+    Raises:
+        InvalidSettingError: If a number is out of range.
+    """
+
+    out: Path
+    tokens: int = DEFAULT_TOKENS
+    seed: int = 0
+    prompts: tuple[str, ...] = ()
+    chat_questions: tuple[str, ...] = ()
+    sequences: int = 128
+    recipe: Recipe = field(default_factory=Recipe)
+    anyway: bool = False
+
+    def __post_init__(self) -> None:
+        bounds = f"from {_MIN_TOKENS:,} to {_MAX_TOKENS:,}"
+        require(_MIN_TOKENS <= self.tokens <= _MAX_TOKENS, "tokens", self.tokens, bounds)
+        require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
+        epochs = self.recipe.epochs
+        require(1 <= epochs <= _MAX_EPOCHS, "epochs", epochs, f"from 1 to {_MAX_EPOCHS}")
 
 
 @dataclass(frozen=True, slots=True)

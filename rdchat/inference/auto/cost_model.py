@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat import paths
-from rdchat.errors import ModelError, RdchatError
+from rdchat.errors import ModelError
 from rdchat.files import read_json, write_cache_file
 from rdchat.inference.api import Mode
-from rdchat.inference.models.safetensors_file import target_hash
 
 Floats = npt.NDArray[np.float64]
 # Milliseconds by two numbers; see `Part`.
@@ -313,19 +312,15 @@ class CostModel:
         return self._curve.plain_ms(depth) if self._curve else self._timed_plain_ms
 
 
-def measured_calls(folder: Path) -> dict[int, float]:
-    """Return the time of a model's calls by rows, in plain steps, near the beginning of a text.
+def newest_calls(target: str) -> dict[int, float]:
+    """Return the newest stored time of a target's calls by rows, in plain steps, near the beginning of a text.
 
     Args:
-        folder: The model's, in whatever precision it was measured; the newest measurement counts.
+        target: Its `target_hash`; the precision in which it was measured does not matter.
 
     Returns:
         Nothing where this machine has not measured it.
     """
-    try:
-        target = target_hash(folder) if folder.is_dir() else ""
-    except RdchatError:
-        return {}
     # When the newest file was written, and its costs.
     latest: tuple[float, Costs] = 0.0, {}
     for path in sorted((paths.cache_dir() / "costs").glob("*.json")):

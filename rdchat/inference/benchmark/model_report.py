@@ -12,13 +12,14 @@ from rdchat.inference.api import (
     EVERYDAY_PROMPTS,
     BenchPlan,
     BenchProgress,
+    BenchResult,
     BenchRun,
     DraftKind,
     DraftSettings,
     Mode,
     Sweep,
 )
-from rdchat.inference.benchmark.result import BenchResult, environment
+from rdchat.inference.benchmark.result_files import environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession

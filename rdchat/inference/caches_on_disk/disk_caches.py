@@ -23,8 +23,8 @@ from rdchat.errors import ModelError
 from rdchat.files.cache_folders import make_room
 from rdchat.inference.api import CacheFolder
 from rdchat.inference.caches_on_disk.segments import ROWS, CacheLayout, Segment, digests_of
-from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.models.safetensors_file import target_hash
+from rdchat.inference.models.stored_facts import stamp_of
 from rdchat.inference.verification import KVCache, LoadedModel, UnsupportedCacheError
 from rdchat.work import Job, SerialThread
 

@@ -10,8 +10,9 @@ import numpy as np
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.reply_matcher import TokenBits, marker_parts
-from rdchat.inference.prompts.shape_grammar import after_thought, grammar_of, limits, problem_line, unforced
+from rdchat.inference.prompts.shape_grammar import after_thought, grammar_of, problem_line, unforced
 from rdchat.inference.verification import LoadedModel
+from rdchat.json_schema import limits
 
 # Those of ASCII that texts have, and the line end.
 _LETTERS = {bytes([letter]) for letter in (10, *range(32, 127))}

@@ -24,8 +24,7 @@ from rdchat.inference.drafting.shipped_answers import (
     read_pieces,
     shipped_path,
 )
-from rdchat.inference.models.model_locations import tokenizer_key
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, tokenizer_key
 from rdchat.work import Job, SerialThread
 
 _LOG = logging.getLogger(__name__)

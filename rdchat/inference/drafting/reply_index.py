@@ -1,12 +1,16 @@
-"""An index of earlier replies, for prompt lookup, which `services/engine/earlier_replies.py` fills. No MLX here."""
+"""An index of earlier replies, for prompt lookup, and their tokens: `updated_index` fills it from a store. No MLX here.
 
-from collections.abc import Mapping, Sequence
+A reply's tokens are those of the loaded model's tokenizer; they are stored, so that only new ones have to be made.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from threading import Lock
-from typing import override
+from typing import Protocol, override
 
-from rdchat.inference.api import EarlierReplies, LookupMatch
+from rdchat.inference.api import EarlierReplies, LookupMatch, ModelInfo
 from rdchat.inference.drafting.lookup_index import DEEPEST, SEPARATOR, Occurrences
+from rdchat.inference.prompts.tokenizer_process import shared_tokenizers, tokenizer_key
 
 MAX_TOKENS = 200_000
 # Limit in a new index, so that later replies have room.
@@ -65,3 +69,63 @@ class ReplyIndex(EarlierReplies):
                 for end, length in self._text.positions(ending, _MAX_MATCHES)
             ]
         return [match for match in matches if match.following]
+
+
+class StoredReplies(Protocol):
+    """Replies with their token ids, by the tokenizer that made them; see `chat.reply_tokens.ReplyTokens`."""
+
+    def newest(self, tokenizer: str, after: int) -> Iterator[tuple[int, Sequence[int] | None, str]]:
+        """Yield id, token ids and text of the replies after a message, newest first.
+
+        The token ids are None where those of the tokenizer are not stored; otherwise the text is empty.
+        """
+        ...
+
+    def save_tokens(self, message_id: int, tokenizer: str, ids: Sequence[int]) -> bool:
+        """Store the token ids of a reply, and return whether it is still there."""
+        ...
+
+
+def updated_index(
+    stored: StoredReplies, model: ModelInfo, after: int, index: ReplyIndex | None, check: Callable[[], None]
+) -> ReplyIndex | None:
+    """Return the index of the stored replies: the present one, or a new one where it is out of date.
+
+    The replies are read newest first, up to `MAX_TOKENS`. The present index is kept if it has just these. If there are
+    `BUILT_TOKENS` or more, it was built without the oldest, so only those not older than its oldest are compared.
+
+    Args:
+        stored: The replies; it gets the token ids that it lacks.
+        model: The loaded model.
+        after: The id up to which replies are left out.
+        index: The present index.
+        check: Called before each reply; an exception from it ends the work.
+
+    Returns:
+        None where the model has no file of a tokenizer.
+    """
+    key = tokenizer_key(model.path)
+    if not key:
+        return None
+    replies = dict[int, Sequence[int]]()
+    count = 0
+    for message_id, known, text in stored.newest(key, after):
+        check()
+        ids = known
+        if ids is None:
+            ids = shared_tokenizers().encode_text(model.path, text)
+            stored.save_tokens(message_id, key, ids)
+        replies[message_id] = [token for token in ids if token < model.vocabulary_size]
+        count += 1 + len(replies[message_id])
+        if count >= MAX_TOKENS:
+            break
+    if index is not None:
+        oldest = min(index.messages, default=0) if count >= BUILT_TOKENS else 0
+        if index.messages == {message_id for message_id in replies if message_id >= oldest}:
+            return index
+    return ReplyIndex(replies, key)
+
+
+def reply_tokens(model: ModelInfo, replies: Iterable[str]) -> tuple[tuple[int, ...], ...]:
+    """Return the token ids of replies, in a loaded model's tokens."""
+    return tuple(tuple(shared_tokenizers().encode_text(model.path, reply)) for reply in replies)

@@ -29,12 +29,10 @@ from rdchat.hub import (
     is_repository,
     is_safe_name,
 )
-from rdchat.hub.downloads.download_record import unfinished_downloads
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.api import ModelCard, ModelPart
 from rdchat.inference.models.model_config import BARE, LAYER_KEYS, is_mtp, read_config, text_config, unreadable
 from rdchat.inference.models.model_files import BINDING, TargetBinding
-from rdchat.inference.models.model_locations import hub_name
 from rdchat.inference.models.safetensors_file import (
     StoredTensor,
     header_bytes,
@@ -207,7 +205,7 @@ class IncompleteModel:
         tensors = read_headers(folder, weight_files(folder, readable_entries(folder)))
         check_lacks(part, model.name, config, tensors)
         # The loaded model has no origin, and its name may be a hub id.
-        hub_id = hub_name(model) or ("" if model.origin else model.name)
+        hub_id = model.hub_id or ("" if model.origin else model.name)
         binding = TargetBinding(model.name, str(config["model_type"]), target_hash(folder))
         return cls(part, binding, config, folder, hub_id if is_repository(hub_id) else "")
 
@@ -216,32 +214,6 @@ class IncompleteModel:
         """Name of the part's folder: records of downloads call it `drafter`, for a vision tower too."""
         name = re.sub(r"[^\w.-]", "-", self.binding.name.rpartition("/")[2], flags=re.ASCII).strip(".-")[:100]
         return f"{name or 'model'}-{self.part.name.lower()}-{self.binding.hash[:6]}"
-
-
-def find_part(
-    api: HubApi, model: ModelCard, original: str = "", part: ModelPart = ModelPart.MTP
-) -> RepositoryFiles | None:
-    """Return the record of an unfinished download, or of a new one; None if no original is known.
-
-    An unfinished download goes on, unless the caller names an original.
-
-    Args:
-        api: The hub.
-        model: The model that lacks the part.
-        original: The hub id of its original; empty to find it.
-        part: What it lacks.
-
-    Raises:
-        ModelError: If the model cannot be read, or has the part already.
-        NetworkError: If the hub cannot be reached or refuses, or has none that fit the model.
-    """
-    target = IncompleteModel.read_model(model, part)
-    if not original:
-        for _, record in unfinished_downloads():
-            if record.drafter == target.drafter:
-                return record
-        original = find_original(api, target)
-    return plan_part(api, target, original) if original else None
 
 
 def find_original(api: HubApi, target: IncompleteModel) -> str:

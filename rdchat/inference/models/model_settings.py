@@ -27,8 +27,8 @@ from rdchat.inference.api import SAMPLING_NUMBERS, SamplingDefaults, SamplingPar
 from rdchat.inference.mlx_lm_fixes.config_fixes import filled_config
 from rdchat.inference.mlx_lm_fixes.network_fixes import follow_ropes, mend_faults
 from rdchat.inference.models.model_config import own_config, read_config, text_config
-from rdchat.inference.models.model_locations import cached_fact
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header, weight_files
+from rdchat.inference.models.stored_facts import cached_fact
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
 # Names of the number of positions that a layer sees, and beginnings of the layer types that have one.

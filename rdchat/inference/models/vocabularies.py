@@ -11,7 +11,7 @@ from typing import Any
 from rdchat.inference.api import LoadProgress, OnProgress
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.prompts.model_prompts import PADDING, read_tokenizer
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
 # Of the ids that both models have, the share that may be other tokens.
 _MAX_OTHERS = 0.01
@@ -45,22 +45,6 @@ class PairVerdict:
             same = self.shared_tokens - len(self.other_tokens)
             return f"{self.draft} can draft for {self.target}: both have the same {same:,} tokens.{others}"
         return f"{self.draft} cannot draft for {self.target}: {' '.join(self.differences)}"
-
-
-def check_pair(target: str, draft: str) -> PairVerdict:
-    """Compare the vocabularies of two models without loading their weights.
-
-    Args:
-        target: A model folder, or a hub id that is in the hub's cache.
-        draft: The draft model, in the same form.
-
-    Raises:
-        ModelError: If one of them is missing or damaged.
-    """
-    process = shared_tokenizers()
-    target_tokenizer, target_name = tokenizer_of(target, process)
-    draft_tokenizer, draft_name = tokenizer_of(draft, process)
-    return compare_vocabularies(target_tokenizer, draft_tokenizer, target_name, draft_name)
 
 
 def tokenizer_of(

@@ -8,13 +8,12 @@ makes the masks of a reply with it.
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import llguidance
 
 from rdchat.errors import ShapeRefusedError
-from rdchat.inference.api import AnswerShape, ShapeKind
-from rdchat.inference.prompts.json_schema import JoinedSchemas
+from rdchat.inference.api import MAX_SOURCE_BYTES, AnswerShape, ShapeKind
+from rdchat.json_schema import JoinedSchemas, by_byte, schema_grammar
 
 # Parts of llguidance's messages.
 _NO_TEXT = "NoExtensionBias"
@@ -23,8 +22,6 @@ _NO_DETAILS = "<non-verbose/>"
 _ERROR_OF_REGEX = re.compile(r"^error: (.+)", re.MULTILINE)
 # Limit of an error's text for people.
 _MAX_CHARACTERS = 200
-# Whitespace is one space or none, since a small model may write blank lines for ever.
-_JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
 _ANY_OBJECT = '{"type": "object"}'
 
 
@@ -32,9 +29,9 @@ def grammar_of(shape: AnswerShape) -> str:
     """Return a shape's grammar, not checked yet."""
     match shape.kind:
         case ShapeKind.JSON:
-            return _schema_grammar(_ANY_OBJECT)
+            return schema_grammar(_ANY_OBJECT)
         case ShapeKind.SCHEMA:
-            return _schema_grammar(_self_contained(shape.source))
+            return schema_grammar(_self_contained(shape.source))
         case ShapeKind.REGEX:
             return llguidance.LLMatcher.grammar_from_regex(shape.source)
         case ShapeKind.GRAMMAR:
@@ -43,7 +40,7 @@ def grammar_of(shape: AnswerShape) -> str:
 
 def _self_contained(source: str) -> str:
     """Return a schema whose references all name its own definitions; SchemaError, a ValueError, if it has others."""
-    schemas = JoinedSchemas()
+    schemas = JoinedSchemas(MAX_SOURCE_BYTES)
     schema, _ = schemas.add_schema(json.loads(source), soften=False)
     return json.dumps(schemas.with_definitions(schema))
 
@@ -88,7 +85,7 @@ def check_grammar(shape: AnswerShape) -> None:
         ShapeRefusedError: If it is wrong or too large, or no text has the shape; the message has one line.
     """
     try:
-        matcher = _by_byte(grammar_of(shape))
+        matcher = by_byte(grammar_of(shape))
         if not matcher.is_error():
             matcher.compute_bitmask()
             matcher.compute_ff_tokens()
@@ -111,34 +108,3 @@ def problem_line(problem: str) -> str:
     if match := _ERROR_OF_REGEX.search(problem):
         problem = match[1]
     return " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MAX_CHARACTERS].rstrip(".")
-
-
-def _schema_grammar(schema: str) -> str:
-    """Return the grammar of a JSON schema, not checked yet."""
-    return llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_JSON)
-
-
-def is_followed(schema: str) -> bool:
-    """Return whether a grammar can follow a small JSON schema, looked at for some 2 ms."""
-    return not _by_byte(_schema_grammar(schema)).is_error()
-
-
-def _by_byte(grammar: str) -> llguidance.LLMatcher:
-    """Return a matcher whose tokens are bytes."""
-    return llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar, log_level=0, limits=limits())
-
-
-def limits() -> llguidance.LLParserLimits:
-    """Return the limits of a grammar and of each step along it.
-
-    The fuel lasts some 20 ms at the beginning and some 15 ms for a step; a state of the lexer takes some 2 kB.
-    """
-    return llguidance.LLParserLimits(
-        max_items_in_row=2000,
-        initial_lexer_fuel=1_000_000,
-        step_lexer_fuel=200_000,
-        step_max_items=50_000,
-        max_lexer_states=50_000,
-        max_grammar_size=200_000,
-        verbose_errors=False,
-    )

@@ -7,7 +7,6 @@ Where a template has no place for tools they become text: definitions are JSON i
 between markers that most open models use, and a result is a message of the user between markers.
 """
 
-import hashlib
 import json
 import re
 from collections import defaultdict, deque
@@ -16,7 +15,17 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from rdchat.inference.api import ChatMessage, Role, Thoughts, ToolCall, images_of, join_neighbours, split_thoughts
+from rdchat.inference.api import (
+    ID_LENGTH,
+    ChatMessage,
+    Role,
+    Thoughts,
+    ToolCall,
+    images_of,
+    join_neighbours,
+    short_id,
+    split_thoughts,
+)
 
 CALL_MARKERS = ("<tool_call>", "</tool_call>")
 """What begins and ends a call; `mlx_lm.tool_parsers.json_tools` has the same."""
@@ -26,8 +35,6 @@ _RESULT_MARKERS = ("<tool_response>", "</tool_response>")
 # The first character of a marker of calls or results; `_escaped` replaces it in other texts.
 _SPELLED = re.compile(r"<(?=\s*/?\s*tool_(?:call|response))", re.IGNORECASE)
 Messages = tuple[ChatMessage, ...]
-# Mistral's templates refuse ids of calls of any other length.
-_ID_LENGTH = 9
 _NO_RESULT = "There is no result: the call was not run."
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which chat templates look for its thought."""
@@ -128,11 +135,6 @@ def fitted(messages: Sequence[ChatMessage]) -> Iterator[Messages]:
             yield changed
 
 
-def short_id(text: str) -> str:
-    """Return nine letters and digits that depend on a text alone, as Mistral's templates want the ids of calls."""
-    return hashlib.blake2b(text.encode()).hexdigest()[:_ID_LENGTH]
-
-
 def in_turns(messages: Sequence[ChatMessage]) -> Messages:
     """Return a conversation in which the user begins, and no two neighbours have the same role.
 
@@ -203,7 +205,7 @@ def _with_results(messages: Messages) -> Messages:
 
 def _short(call_id: str) -> str:
     """Return an id of nine letters and digits: the same one, if it is such an id."""
-    fits = len(call_id) == _ID_LENGTH and call_id.isascii() and call_id.isalnum()
+    fits = len(call_id) == ID_LENGTH and call_id.isascii() and call_id.isalnum()
     return call_id if fits else short_id(call_id)
 
 

@@ -9,6 +9,7 @@ Where there is a tokenizer.json, it decides how text becomes tokens: transformer
 drop what the file says. All chat templates become one.
 """
 
+import hashlib
 import inspect
 import json
 import tempfile
@@ -38,6 +39,9 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # A tokenizer reads no other keys of config.json.
 _MODEL_KEYS = ("model_type", "tokenizer_class", "transformers_version")
 _LONGEST_TEMPLATE = 2**20
+# Files that decide what tokens mean, and the limit of each.
+_KEY_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "tekken.json")
+_MAX_KEY_BYTES = 2**28
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "tekken.json")
 MODEL_HINT = "Download the model again, or choose another one."
 NO_CODE = {"trust_remote_code": False, "local_files_only": True}
@@ -60,6 +64,15 @@ _MAX_ENCODE_BYTES = 4 * 2**30
 _TRIES = 3
 Waiting = Callable[[], None]
 """Called every 20 ms during a request; an exception from it ends the request."""
+
+
+def tokenizer_key(folder: Path) -> str:
+    """Return a name for a model's tokenizer: models with the same files have the same; empty without such files."""
+    digest = hashlib.sha256()
+    files = [folder / name for name in _KEY_FILES if (folder / name).exists()]
+    for file in files:
+        digest.update(file.name.encode() + read_bytes(file, "Download the model again.", _MAX_KEY_BYTES))
+    return digest.hexdigest()[:16] if files else ""
 
 
 @contextmanager

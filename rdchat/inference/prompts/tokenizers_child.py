@@ -305,7 +305,7 @@ def _check_shape(_job: Job[Any], *, kind: str, source: str) -> dict[str, Any]:
 
 
 def _check_answer(_job: Job[Any], *, answer: str, schemas: str) -> dict[str, Any]:
-    from rdchat.inference.prompts.json_schema import reject_unfit  # noqa: PLC0415  seldom needed
+    from rdchat.json_schema import reject_unfit  # noqa: PLC0415  seldom needed
 
     reject_unfit(answer, schemas)
     return {}

@@ -10,14 +10,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from rdchat.errors import DeviceError, ModelError, RanksError, RdchatError, one_line
 from rdchat.host import local_network_hint
-from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
-from rdchat.wording import size_text
+from rdchat.inference.api import Host
+from rdchat.inference.rank_processes.ring import start_command
 from rdchat.work import ChildEndedError, ChildError, ChildLimitError, ChildProcess, Job, Limits
 
 DEADLINE_S = 90.0
@@ -35,8 +35,6 @@ _UNLOAD_S = 2.0
 _STILL = {"rest", "stop", "count_tokens"}
 # What a rank says of its Mac besides versions.
 _NUMBERS = ("free_bytes", "limit_bytes", "port")
-# A slower link than a cable's.
-_SLOW_GBIT_S = 2
 # Requests that a rank may have at the same time.
 _AT_ONCE = 1000
 # Exit statuses: of ssh itself, and of a shell that does not find the command.
@@ -75,7 +73,7 @@ class RankProcesses:
         self.hosts = tuple(hosts)
         self.error: RdchatError | None = None
         self._children = [
-            ChildProcess("rank", at_once=_AT_ONCE, command=host.command, restarts=False) for host in hosts
+            ChildProcess("rank", at_once=_AT_ONCE, command=start_command(host), restarts=False) for host in hosts
         ]
         # Ranks that ended, hang or failed, with their errors, in the order in which that was seen.
         self._faults: list[tuple[int, RdchatError]] = []
@@ -279,29 +277,3 @@ class RankProcesses:
 def _facts(data: Any) -> dict[str, Any]:
     """Return the known fields of a rank's answer to `hello`: another Mac might send anything."""
     return {"versions": dict(data["versions"])} | {name: int(data[name]) for name in _NUMBERS}
-
-
-def checked(host: Host) -> dict[str, Any]:
-    """Try another Mac: start a rank on it and one on this Mac, and measure the link between them.
-
-    Returns:
-        What the Mac says of itself, and how fast the link is; or why the two cannot run a model together, as `problem`.
-    """
-    try:
-        with closing(RankProcesses(ring_hosts((THIS_MAC, host.ssh), [host]))) as ranks:
-            facts = ranks.hello()
-            link: dict[str, Any] = ranks.together("measure", **ranks.ring(facts))[0]
-            return facts[1] | link
-    except RdchatError as error:
-        return {"problem": one_line(error)}
-
-
-def facts_text(facts: dict[str, Any]) -> str:
-    """Return the result of `checked`, for people."""
-    if "problem" in facts:
-        return str(facts["problem"])
-    speed = facts["bytes_per_s"] * 8 / 1e9
-    link = f"{facts['latency_ms']:.2g} ms and {speed:.2g} Gbit/s to this Mac"
-    if speed < _SLOW_GBIT_S:
-        link += " (a cable would be faster)"
-    return f"ready, {size_text(facts['free_bytes'])} of memory free, {link}"

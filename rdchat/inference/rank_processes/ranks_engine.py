@@ -15,6 +15,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api import (
+    THIS_MAC,
     BenchEvent,
     BenchPlan,
     BenchRunner,
@@ -25,6 +26,7 @@ from rdchat.inference.api import (
     Engine,
     GenerationEvent,
     GenerationRequest,
+    Host,
     LoadProgress,
     ModelInfo,
     OnProgress,
@@ -35,8 +37,8 @@ from rdchat.inference.api import (
     no_model,
     ranked_model,
 )
-from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
 from rdchat.inference.rank_processes.processes import End, RankProcesses
+from rdchat.inference.rank_processes.ring import ring_hosts
 from rdchat.work import CancelledError
 
 EVENTS: dict[str, Any] = {"generate": GenerationEvent, "benchmark": BenchEvent}

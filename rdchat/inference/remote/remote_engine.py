@@ -7,13 +7,13 @@ estimated here: by the tokenizer of the model that was used here last, otherwise
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RdchatError
+from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError
 from rdchat.inference.api import (
     SAMPLING_NUMBERS,
     UNKNOWN_LENGTH,
@@ -31,11 +31,13 @@ from rdchat.inference.api import (
     ModelInfo,
     OnProgress,
     PrefixCacheFacts,
+    RemoteServer,
     Role,
     SamplingParams,
     ShapeKind,
     ThinkingChoice,
     TokenIterator,
+    find_server,
     markers_among,
     no_model,
     remote_address,
@@ -44,7 +46,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_connection import Connection
-from rdchat.inference.remote.server_list import RemoteServer, ServerState, find_server, key_of
+from rdchat.inference.remote.server_keys import key_of
 
 # What is usually one token of ASCII text: a short word or a part of a longer one, one or two signs, a run of spaces
 # or of line breaks.
@@ -118,18 +120,6 @@ def list_models(server: RemoteServer, key: str) -> tuple[RemoteModel, ...]:
         raise ModelError(f"{server.host} does not list models as an OpenAI-compatible server.", "Check the address.")
     models = [_model(each) for each in listed[:_MAX_MODELS] if isinstance(each, dict)]
     return tuple(filter(None, models))
-
-
-def ask_servers(servers: Iterable[RemoteServer]) -> tuple[ServerState, ...]:
-    """Ask servers for their models, one after the other; see `list_models`."""
-    states = []
-    for server in servers:
-        try:
-            models = tuple(each.name for each in list_models(server, key_of(server)))
-            states.append(ServerState(server, models, "" if models else "It has no model now."))
-        except RdchatError as error:
-            states.append(ServerState(server, problem=str(error)))
-    return tuple(states)
 
 
 def _model(listed: dict[str, Any]) -> RemoteModel | None:

@@ -17,12 +17,11 @@ import httpx2
 from socksio import SOCKSError
 
 from rdchat import __version__
-from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatError, one_line
+from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatError, UntrustedCertificateError, one_line
 from rdchat.files import as_text, json_or_none
 from rdchat.host import local_network_hint
 from rdchat.hub.hub_api import tls_context
-from rdchat.inference.api import parsed_json
-from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, fingerprint_of, is_address
+from rdchat.inference.api import EXAMPLE, RemoteServer, fingerprint_of, is_address, parsed_json
 
 # Time for a connection, and for a short answer.
 _CONNECT_S = 15.0
@@ -40,14 +39,6 @@ _OUT_OF_DATE = {9, 10}
 DONE: dict[str, Any] = {}
 """What `Connection.events` yields for `[DONE]`, the line with which a server says that its reply is complete."""
 _REACH = "Check that it runs and that the address is right."
-
-
-class UntrustedCertificateError(NetworkError):
-    """The system does not trust a server's certificate; the person may accept it by its `fingerprint`."""
-
-    def __init__(self, message: str, hint: str, fingerprint: str) -> None:
-        super().__init__(message, hint)
-        self.fingerprint = fingerprint
 
 
 @dataclass(frozen=True, slots=True)

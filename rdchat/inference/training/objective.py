@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten, tree_map
 
-from rdchat.inference.api import Phase, TrainingProgress
+from rdchat.inference.api import Phase, Recipe, TrainingProgress
 from rdchat.inference.device import fetch
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import published
@@ -38,7 +38,6 @@ from rdchat.inference.training.samples import (
     Teacher,
     draft_vocabulary,
 )
-from rdchat.inference.training.training_plan import Recipe
 from rdchat.inference.verification import TargetEmbeddings
 
 # Lower limit of a scale as a share of the largest, so that constant dimensions are not blown up.

@@ -21,13 +21,15 @@ from rdchat.inference.api import (
     RESULT,
     Dtype,
     LoadProgress,
+    Recipe,
     TrainingOrder,
     TrainingProgress,
+    TrainingSettings,
     TrainingStart,
 )
 from rdchat.inference.device import held_bytes
 from rdchat.inference.loading import load_model
-from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
+from rdchat.inference.training.training_plan import make_plan
 from rdchat.inference.training.training_run import DrafterTraining, compare_drafters
 from rdchat.machine import keep_awake
 from rdchat.work import Job, serve

@@ -1,4 +1,4 @@
-"""The plan of a training: settings, record and budget, and the checks before it begins.
+"""The plan of a training: record and budget, and the checks before it begins.
 
 `make_plan` does all that can fail early: a training then takes minutes to hours (`training_run`). Each target, seed and
 kind of questions has a folder of its own, in which an interrupted training is found again by its record.
@@ -17,7 +17,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, RdchatError, StorageFullError, file_errors
 from rdchat.files import plain, read_json, write_json
-from rdchat.inference.api import DEFAULT_TOKENS, require
+from rdchat.inference.api import TrainingSettings
 from rdchat.inference.device import memory_room, total_memory_bytes
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
@@ -48,43 +48,9 @@ _TRAINING_TOKEN_BYTES = 80 + 4 * TEACHER_TOKENS
 _MEASURED_BYTES = 200_000_000
 # The record of a training, in its folder.
 _FILE = "begun.json"
-_MIN_TOKENS = 1000
-_MAX_TOKENS = 100_000_000
-_MAX_EPOCHS = 100
 # Longer questions of the person's own are left out, because all of their batch would wait for them.
 MAX_QUESTION_TOKENS = 400
 _ANOTHER = "Choose another model."
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Hyperparameters of a training.
-
-    Attributes:
-        epochs: Passes over the data.
-        batch: Roots of a step; see `Trainer`.
-        learning_rate: The highest rate: it rises linearly over `warm_up` steps, then falls to 0 as a cosine.
-        warm_up: Steps until the highest rate.
-        weight_decay: Weight decay of AdamW, for all weights.
-        clip: Largest norm of a gradient.
-        dropout: Share of each layer's inputs that is dropped.
-        steps: Tokens drafted after the root.
-        step_decay: Factor on the loss of each further token, since fewer drafts reach it.
-        vocabulary: Limit of the tokens that can be drafted; at most 2**16.
-        seed: Seed of all random draws.
-    """
-
-    epochs: int = 2
-    batch: int = 128
-    learning_rate: float = 3.5e-4
-    warm_up: int = 100
-    weight_decay: float = 0.05
-    clip: float = 1.0
-    dropout: float = 0.2
-    steps: int = 4
-    step_decay: float = 0.8
-    vocabulary: int = 12288
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,42 +141,6 @@ class RunRecord:
         return record
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingSettings:
-    """Settings of a training.
-
-    Attributes:
-        out: Folder of the drafter.
-        tokens: Answer tokens to train on.
-        seed: Seed of all random draws.
-        prompts: The person's own questions, mixed with the built-in ones.
-        chat_questions: More of them, from stored chats; the card says that there were some. A resumed training uses
-            those it began with.
-        sequences: Conversations decoded in one batch; fewer where memory is short.
-        recipe: The hyperparameters.
-        anyway: Whether to begin even if memory seems too small.
-
-    Raises:
-        InvalidSettingError: If a number is out of range.
-    """
-
-    out: Path
-    tokens: int = DEFAULT_TOKENS
-    seed: int = 0
-    prompts: tuple[str, ...] = ()
-    chat_questions: tuple[str, ...] = ()
-    sequences: int = 128
-    recipe: Recipe = field(default_factory=Recipe)
-    anyway: bool = False
-
-    def __post_init__(self) -> None:
-        bounds = f"from {_MIN_TOKENS:,} to {_MAX_TOKENS:,}"
-        require(_MIN_TOKENS <= self.tokens <= _MAX_TOKENS, "tokens", self.tokens, bounds)
-        require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
-        epochs = self.recipe.epochs
-        require(1 <= epochs <= _MAX_EPOCHS, "epochs", epochs, f"from 1 to {_MAX_EPOCHS}")
-
-
 def make_budget(model: LoadedModel, width: int, settings: TrainingSettings) -> Budget:
     """Return the budget of a training that fits in memory.
 
@@ -278,6 +208,20 @@ class TrainingPlan:
     left_out: int
     resumed: bool
     reads: HiddenReads
+
+    def description(self, resume: bool) -> str:
+        """Return what the training needs, in sentences; `resume` is whether an earlier one was to continue."""
+        begun = "Resuming" if self.resumed else "Training"
+        text = (
+            f"{begun} a drafter for {self.binding.name}: {self.settings.tokens:,} answer tokens, up to "
+            f"{size_text(self.budget.disk_bytes)} of disk in {self.folder}, {size_text(self.budget.memory_bytes)} of "
+            f"memory besides the model."
+        )
+        if resume and not self.resumed:
+            text += " There was no training with these options to resume."
+        if self.left_out:
+            text += f" {self.left_out:,} of your questions are too long and were left out."
+        return text
 
 
 def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> TrainingPlan:

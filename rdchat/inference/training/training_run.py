@@ -25,29 +25,33 @@ from rdchat.inference.api import (
     ComparedGroup,
     Comparison,
     DraftSettings,
+    Dtype,
     GenerationRequest,
     HeadKind,
     Mode,
+    OnProgress,
     Phase,
     Prompt,
     Role,
     SamplingParams,
     Statistics,
     TrainingProgress,
+    TrainingSettings,
 )
 from rdchat.inference.benchmark.recording import record
 from rdchat.inference.device import device_errors
 from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter, search_drafters
+from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter, search_drafters
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
+from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import TargetBinding, folder_label, is_hub_id
 from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data_maker import SHARDS, DataMaker, ShardFolder, Template, answer_tokens
 from rdchat.inference.training.phases import Pace, make_data, take_shipped, train_head
 from rdchat.inference.training.samples import Answers
 from rdchat.inference.training.seed_prompts import seed_prompt
-from rdchat.inference.training.training_plan import TrainingPlan
+from rdchat.inference.training.training_plan import TrainingPlan, make_plan
 from rdchat.inference.verification import LoadedModel
 
 # Held-out questions decoded at the end.
@@ -186,14 +190,34 @@ class DrafterTraining:
         model: The target.
         plan: From `make_plan`.
         now: A clock, in seconds.
+
+    Attributes:
+        model: The target.
+        plan: The plan.
     """
 
     def __init__(self, model: LoadedModel, plan: TrainingPlan, now: Callable[[], float] = monotonic) -> None:
-        self._model = model
-        self._plan = plan
+        self.model = model
+        self.plan = plan
         self._now = now
         self._record = plan.record
         model.hooks.record_states(plan.reads)
+
+    @classmethod
+    def load(
+        cls, model: str | None, dtype: Dtype, settings: TrainingSettings, on_progress: OnProgress, *, resume: bool
+    ) -> "DrafterTraining":
+        """Load a model, and return a training for it that can begin; raises as `load_model` and `make_plan` do.
+
+        Args:
+            model: See `load_model`.
+            dtype: Precision of its weights.
+            settings: The given settings.
+            on_progress: Called while the model is loaded.
+            resume: Whether an interrupted training may be continued.
+        """
+        loaded = load_model(model, dtype, on_progress, anyway=settings.anyway)
+        return cls(loaded, make_plan(loaded, settings, resume))
 
     def train(self) -> Generator[TrainingProgress]:
         """Continue from the end of the last run to the end of the training.
@@ -205,7 +229,7 @@ class DrafterTraining:
             ModelError: If there is nothing to learn from the model's answers, or learning does not succeed.
             OutOfMemoryError: If there was not enough memory; the work done is stored.
         """
-        folder = self._plan.folder
+        folder = self.plan.folder
         make_folder(folder)
         lock = FileLock(folder / "lock", "the training data", "Wait until it is done, or stop it.")
         try:
@@ -217,7 +241,7 @@ class DrafterTraining:
             raise
         except Exception as error:
             # Only a training that was resumed reads old data, whose damage may show as any error. Else it is a bug.
-            if not self._plan.resumed:
+            if not self.plan.resumed:
                 raise
             _LOG.exception("A training could not continue")
             raise StorageError(
@@ -226,13 +250,13 @@ class DrafterTraining:
 
     def _phases(self) -> Generator[TrainingProgress]:
         """Make the data, train the head unless that is done, evaluate it, and write it to the output folder."""
-        settings = self._plan.settings
+        settings = self.plan.settings
         record = self._record
-        template = record.template(self._model)
-        stored = ShardFolder(self._plan.folder / SHARDS, self._model.info.vocabulary_size)
-        take_shipped(stored, self._plan)
+        template = record.template(self.model)
+        stored = ShardFolder(self.plan.folder / SHARDS, self.model.info.vocabulary_size)
+        take_shipped(stored, self.plan)
         maker = DataMaker(
-            self._model,
+            self.model,
             template,
             partial(seed_prompt, settings.seed, extra=(*settings.prompts, *settings.chat_questions)),
             stored,
@@ -242,18 +266,18 @@ class DrafterTraining:
         shards = yield from make_data(maker, settings.tokens, self._now)
         conversations = [item for shard in shards for item in shard]
         key = self._recipe_key(len(shards))
-        run_folder = self._plan.folder / f"recipe-{key}"
+        run_folder = self.plan.folder / f"recipe-{key}"
         drafter = run_folder / "drafter"
         if key not in record.trained:
-            learnt_before = not run_folder.exists() and any(self._plan.folder.glob("recipe-*/training.safetensors"))
+            learnt_before = not run_folder.exists() and any(self.plan.folder.glob("recipe-*/training.safetensors"))
             yield TrainingProgress(Phase.PREPARE, 0.0, text=_RESTART if learnt_before else "")
             make_folder(run_folder)
-            trained, steps = yield from train_head(self._model, self._plan, conversations, run_folder, self._now)
+            trained, steps = yield from train_head(self.model, self.plan, conversations, run_folder, self._now)
             write_drafter(drafter, trained, "")
             record.trained[key] = steps
-            record.write_record(self._plan.folder)
-        questions = held_out_questions(self._model, template, conversations)
-        evaluation = yield from evaluate(self._model, questions, drafter, self._now)
+            record.write_record(self.plan.folder)
+        questions = held_out_questions(self.model, template, conversations)
+        evaluation = yield from evaluate(self.model, questions, drafter, self._now)
         yield TrainingProgress(Phase.WRITE, 0.0)
         written = read_own_drafter(drafter)
         text = self._card(record.trained[key], conversations, len(questions), evaluation)
@@ -262,8 +286,8 @@ class DrafterTraining:
 
     def _recipe_key(self, shards: int) -> str:
         """Return a name for all that learning depends on, so that no other recipe continues it."""
-        settings = self._plan.settings
-        facts = [__version__, asdict(settings.recipe), self._plan.reads.layers, shards]
+        settings = self.plan.settings
+        facts = [__version__, asdict(settings.recipe), self.plan.reads.layers, shards]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
     def _card(
@@ -281,8 +305,8 @@ class DrafterTraining:
             prompts: Number of questions decoded to evaluate the drafter.
             evaluation: Their counts by setup; see `evaluate`.
         """
-        plan = self._plan
-        model = self._model.info
+        plan = self.plan
+        model = self.model.info
         settings = plan.settings
         target = plan.binding
         fields = {

@@ -24,7 +24,7 @@ from rdchat.files import REFETCH_HINT, entries_of, read_object
 from rdchat.inference.api import NO_VISION, ModelSizes
 from rdchat.inference.models.model_config import check_architecture, read_config, takes_image_rows, text_config
 from rdchat.inference.models.safetensors_file import read_headers, target_hash, weight_files
-from rdchat.inference.vision.image_process import Layout
+from rdchat.inference.vision.prepared_images import Layout
 
 type _Config = Mapping[str, Any]
 type _Assumed = Mapping[str, tuple[Any, ...]]

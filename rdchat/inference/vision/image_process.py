@@ -4,20 +4,17 @@
 imported here: windows start without them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, one_line
 from rdchat.files import plain, temporary_folder
+from rdchat.inference.vision.prepared_images import Layout, Prepared, Settings
 from rdchat.work import ChildError, ChildProcess, Limits
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 # Images of 100 megapixels take up to 5 s, and up to 1.7 GB (WebP).
 _LIMITS = Limits(30.0, 2 * 2**30)
@@ -27,9 +24,6 @@ AS_IT_IS = 100_000_000, 100_000_000
 """A width and height for `ImageProcess.scale_image` that no image has."""
 _HINT = "It may be damaged. Save it again in the app that made it, or choose another one."
 
-type Settings = Mapping[str, Any]
-"""The entries of a model's preprocessor_config.json, with what `Family.sides` adds from config.json, such as
-`token_side`: the rows, and columns, of tokens of a tile."""
 Waiting = Callable[[], None]
 """Called every 20 ms during a request; an exception from it ends the request."""
 
@@ -49,41 +43,6 @@ class ImageFacts:
     height: int
     format: str
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The tokens of an image.
-
-    Attributes:
-        grids: Rows and columns of tokens of each tile, in the order of the prompt.
-        size: Width and height in pixels to which the image is scaled first.
-        tiles: Rows and columns of tiles, behind which one of the whole image may stand; (0, 0) if there is one tile.
-    """
-
-    grids: tuple[tuple[int, int], ...]
-    size: tuple[int, int]
-    tiles: tuple[int, int] = (0, 0)
-
-    @property
-    def pixel_tokens(self) -> int:
-        """The number of tokens that stand for pixels."""
-        return sum(rows * columns for rows, columns in self.grids)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """What a tower needs of one image.
-
-    Attributes:
-        patches: float32. Qwen: (patches, channels * frames * side * side); the patches of a token follow one another.
-            Pixtral: (patches, channels * side * side). Gemma 4, LFM2-VL: (patches, side * side * channels), of one tile
-            after the other. Others: (tiles, channels, side, side).
-        layout: The tokens that these patches become.
-    """
-
-    patches: "npt.NDArray[np.float32]"
-    layout: Layout
 
 
 @cache

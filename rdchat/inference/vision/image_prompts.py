@@ -27,9 +27,10 @@ import numpy.typing as npt
 from rdchat.errors import ImageRefusedError, ModelError, PromptTooLongError
 from rdchat.inference.api import MAX_IMAGES, ChatImage, ImageCap, ImageSpan, shift_before
 from rdchat.inference.models.model_config import read_config
-from rdchat.inference.models.model_locations import stamp_of
+from rdchat.inference.models.stored_facts import stamp_of
 from rdchat.inference.vision.families import Family, image_token
-from rdchat.inference.vision.image_process import Layout, Prepared, Waiting, shared_images
+from rdchat.inference.vision.image_process import Waiting, shared_images
+from rdchat.inference.vision.prepared_images import Layout, Prepared
 from rdchat.inference.vision.processors import PROCESSORS
 
 # The ids of images are from -2 down to the least number of 32 bits.
@@ -147,10 +148,6 @@ class ImagePrompts:
     def tokens(self, image: ChatImage, cap: ImageCap) -> int:
         """Return the number of tokens that stand for an image's pixels."""
         return self._layout(image, cap).pixel_tokens
-
-    def seen_size(self, image: ChatImage, cap: ImageCap) -> tuple[int, int]:
-        """Return width and height in pixels to which an image is scaled."""
-        return self._layout(image, cap).size
 
     def key(self, image: ChatImage, cap: ImageCap) -> str:
         """Return a hash of all that decides what the model sees: pixels, and the tower."""

@@ -37,9 +37,10 @@ from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import weight_files
 from rdchat.inference.verification import Feed, KVCache, StageTimer, TargetEmbeddings, untimed, wrap_call
 from rdchat.inference.vision.families import CACHED_ROWS_BYTES, Vision, image_token
-from rdchat.inference.vision.image_process import Prepared, Waiting
+from rdchat.inference.vision.image_process import Waiting
 from rdchat.inference.vision.image_prompts import ImagePrompts, positions_by_axis
 from rdchat.inference.vision.layer_functions import nothing_computed
+from rdchat.inference.vision.prepared_images import Prepared
 from rdchat.inference.vision.processors import PROCESSORS
 from rdchat.inference.vision.rows_on_disk import read_rows, write_rows
 from rdchat.inference.vision.towers import TOWERS, SeenImage, TowerCall, TowerWeights

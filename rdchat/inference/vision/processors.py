@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from rdchat.errors import ModelError, one_line
 from rdchat.files import REFETCH_HINT
-from rdchat.inference.vision.image_process import Layout, Prepared, Settings
+from rdchat.inference.vision.prepared_images import Layout, Prepared, Settings
 
 type Pixels = npt.NDArray[np.uint8]
 

@@ -24,8 +24,8 @@ from rdchat.files import read_bytes, write_unflushed
 from rdchat.files.cache_folders import make_room
 from rdchat.inference.api import CacheFolder
 from rdchat.inference.device import array_of, cpu_kernels, fetch
-from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
+from rdchat.inference.models.stored_facts import stamp_of
 
 _LOG = logging.getLogger(__name__)
 _FOLDER = "images"

@@ -17,8 +17,8 @@ from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.files import is_nested_deeper
-from rdchat.inference.api import MAX_NESTED, AnswerShape, ShapeKind, ToolCall, parsed_json
-from rdchat.inference.prompts.json_schema import TYPES, JoinedSchemas, SchemaError, template_schema
+from rdchat.inference.api import MAX_NESTED, MAX_SOURCE_BYTES, AnswerShape, ShapeKind, ToolCall, parsed_json
+from rdchat.json_schema import TYPES, JoinedSchemas, SchemaError, template_schema
 from rdchat.server.interfaces.fields import ApiError, Fields, object_of, unsupported, wrong
 
 Tools = Sequence[Mapping[str, Any]]
@@ -181,7 +181,7 @@ def _schema_shape(schema: Any, field: str, *, strict: bool) -> AnswerShape:
     """
     if not isinstance(schema, dict) or is_nested_deeper(schema, MAX_NESTED):
         return _shape(ShapeKind.SCHEMA, json.dumps(schema), field)  # Raises the error that says why not
-    schemas = JoinedSchemas()
+    schemas = JoinedSchemas(MAX_SOURCE_BYTES)
     made, left_out = _added(schemas, schema, field, soften=not strict)
     if "type" in left_out:
         # This is a mistake, not a keyword that is beyond a grammar.
@@ -251,7 +251,7 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
         tools: The tools.
         answer: The format of an answer that is no call, where the model may choose; None where it must call.
     """
-    schemas = JoinedSchemas()
+    schemas = JoinedSchemas(MAX_SOURCE_BYTES)
     left_out = list[str]()
     # The last error of a tool; it is raised if no tool is left that can be called.
     refusal: ApiError | None = None

@@ -31,8 +31,8 @@ from rdchat.inference.api import (
     fresh_seed,
     images_of,
     reply_seed,
+    short_id,
 )
-from rdchat.inference.prompts.template_fitting import short_id
 from rdchat.server.interfaces.chat_messages import SentImage, notes_in
 from rdchat.server.interfaces.client_tools import call_of, for_template
 from rdchat.server.interfaces.fields import ApiError, Fields, unsupported, wrong

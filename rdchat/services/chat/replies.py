@@ -40,7 +40,7 @@ from rdchat.inference.api import (
     Statistics,
     ThinkingChoice,
 )
-from rdchat.inference.models.model_locations import is_known
+from rdchat.inference.library.local_models import is_known
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FilledPrompt, ProjectTexts
 from rdchat.services.chat.project_files import ProjectFiles

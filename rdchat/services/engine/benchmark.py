@@ -16,8 +16,16 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat import host
-from rdchat.inference.api import BenchPiece, BenchPlan, BenchProgress, BenchRun, Difference, Dtype
-from rdchat.inference.benchmark.result import BenchResult, speed_ratio
+from rdchat.inference.api import (
+    BenchPiece,
+    BenchPlan,
+    BenchProgress,
+    BenchResult,
+    BenchRun,
+    Difference,
+    Dtype,
+    speed_ratio,
+)
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import BenchEnd, EngineEvent, EngineRequest, Failure
 
@@ -113,7 +121,7 @@ class Benchmark(QObject):
 
         Args:
             plan: The settings and prompts.
-            environment: Of the result; see `benchmark.result.environment`.
+            environment: Of the result; see `result_files.environment`.
         """
         self.plan = replace(plan, turn=next(self._turns))
         self.runs = []

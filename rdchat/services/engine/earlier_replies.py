@@ -15,7 +15,6 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from rdchat.chat.reply_tokens import ALL, ReplyTokens
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api import ModelInfo
-from rdchat.inference.models.model_locations import tokenizer_key
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
@@ -129,30 +128,10 @@ def _updated(
         after: The id up to which replies are forgotten.
         index: The present index.
         job: Ends the work when it is cancelled.
-
-    The replies are read newest first, up to `MAX_TOKENS`. The present index is kept if it has just these. If there are
-    `BUILT_TOKENS` or more, it was built without the oldest, so only those not older than its oldest are compared.
     """
-    from rdchat.inference.drafting.reply_index import BUILT_TOKENS, MAX_TOKENS, ReplyIndex  # noqa: PLC0415  loads OpenBLAS
-    from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415  only where it is needed
+    from rdchat.inference.drafting.reply_index import updated_index  # noqa: PLC0415  loads OpenBLAS
 
     tokens.delete_tokens(after)
-    if model is None or after == ALL or not (key := tokenizer_key(model.path)):
+    if model is None or after == ALL:
         return None
-    replies = dict[int, Sequence[int]]()
-    count = 0
-    for message_id, stored, text in tokens.newest(key, after):
-        job.check_cancelled()
-        ids = stored
-        if ids is None:
-            ids = shared_tokenizers().encode_text(model.path, text)
-            tokens.save_tokens(message_id, key, ids)
-        replies[message_id] = [token for token in ids if token < model.vocabulary_size]
-        count += 1 + len(replies[message_id])
-        if count >= MAX_TOKENS:
-            break
-    if index is not None:
-        oldest = min(index.messages, default=0) if count >= BUILT_TOKENS else 0
-        if index.messages == {message_id for message_id in replies if message_id >= oldest}:
-            return index
-    return ReplyIndex(replies, key)
+    return updated_index(tokens, model, after, index, job.check_cancelled)

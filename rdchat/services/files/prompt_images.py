@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import MAX_IMAGE_BYTES, AttachedFile, FileRefusedError, image_file
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import ImageRefusedError, ModelError, RdchatError, StorageError
+from rdchat.errors import ImageRefusedError, ModelError, StorageError
 from rdchat.files import read_bytes
-from rdchat.inference.api import ChatImage, ImageCap
+from rdchat.inference.api import ChatImage
 from rdchat.inference.vision.image_process import as_file, shared_images
 
 
@@ -32,18 +32,6 @@ def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[Atta
     with as_file(data) as path:
         facts = shared_images().check_image(path, name=name, waiting=waiting)
     return image_file(data, name, facts.note, facts.width, facts.height)
-
-
-def seen_size(folder: Path | None, width: int, height: int, cap: ImageCap) -> tuple[int, int] | None:
-    """Return the size at which the model of a folder sees an image; None if it sees none. Not for the main thread."""
-    # NumPy would delay the app's start.
-    from rdchat.inference.vision.families import vision_of  # noqa: PLC0415
-    from rdchat.inference.vision.image_prompts import ImagePrompts  # noqa: PLC0415
-
-    with suppress(RdchatError):
-        if folder and min(width, height) > 0 and (vision := vision_of(folder)).family is not None:
-            return ImagePrompts(vision.folder, vision.family).seen_size(ChatImage(folder, "", width, height), cap)
-    return None
 
 
 class PromptImages:

@@ -3,7 +3,7 @@
 Only models in the hub's cache and in rdchat's own folders are deleted; other programs' folders are left alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -20,10 +20,20 @@ from rdchat.hub.verifying_and_deleting import (
     verify_cached,
     verify_folder,
 )
-from rdchat.inference.api import ModelCard
-from rdchat.inference.models.model_locations import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
+from rdchat.inference.api import ModelCard, Origin
+from rdchat.inference.library.local_models import fetched_vision
 from rdchat.wording import size_text
 
+# Why the files of an origin cannot be verified, and why they cannot be deleted here.
+_NOT_VERIFIED: Mapping[str, str] = {
+    Origin.OWN: "It was converted on this computer, so Hugging Face has no checksums for it.",
+    Origin.TRAINED: "It was trained or put together on this computer, so Hugging Face has no checksums for it.",
+    Origin.CHOSEN: "rdchat does not know which model on Hugging Face it is.",
+}
+_NOT_DELETED: Mapping[str, str] = {
+    Origin.LM_STUDIO: "It belongs to LM Studio: delete it there, or in its folder.",
+    Origin.CHOSEN: "It is in your own models folder: delete it there.",
+}
 _LOADED = "It is loaded and will be unloaded first."
 
 
@@ -67,14 +77,10 @@ class RemovalQuestion:
     @classmethod
     def _for_tower(cls, model: ModelCard) -> "RemovalQuestion | None":
         """Return the question of the vision tower that was fetched for a model; None without one."""
-        from rdchat.inference.vision.families import fetched_tower  # noqa: PLC0415  slow to import
-
-        # A damaged model is deleted alone.
+        card = fetched_vision(model)
+        # What cannot be deleted stays.
         with suppress(RdchatError, OSError):
-            if (folder := fetched_tower(model.path)) is not None:
-                size = sum(path.stat().st_size for path in folder.iterdir())
-                card = replace(model, name=folder.name, path=folder, repository="", is_drafter=True, disk_bytes=size)
-                return cls.for_model(card)
+            return cls.for_model(card) if card is not None else None
         return None
 
     @property
@@ -147,16 +153,16 @@ def reason_not_to_delete(model: ModelCard) -> str:
     """Say why rdchat does not delete a model, a sentence; empty where it does."""
     if model.repository or model.path.parent in (paths.models_dir(), paths.drafters_dir(), paths.towers_dir()):
         return ""
-    return NOT_DELETED.get(model.origin, NOT_DELETED[CHOSEN])
+    return _NOT_DELETED.get(model.origin, _NOT_DELETED[Origin.CHOSEN])
 
 
 def reason_not_to_verify(model: ModelCard) -> str:
     """Say why the hub has no checksums of a model, a sentence; empty where it may have."""
     if model.is_unfinished:
         return "Finish the download first. rdchat then checks the files."
-    if model.repository or is_repository(hub_name(model)):
+    if model.repository or is_repository(model.hub_id):
         return ""
-    return NOT_VERIFIED.get(model.origin, NOT_VERIFIED[CHOSEN])
+    return _NOT_VERIFIED.get(model.origin, _NOT_VERIFIED[Origin.CHOSEN])
 
 
 def verdict_of(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> Verdict:
@@ -179,4 +185,4 @@ def verdict_of(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]
     if model.repository:
         repository = repository_of(model.repository)
         return verify_cached(repository, repository.commit_of(model.revision), api, on_bytes)
-    return verify_folder(hub_name(model), model.path, api, on_bytes)
+    return verify_folder(model.hub_id, model.path, api, on_bytes)

@@ -7,8 +7,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api import ModelCard, remote_address
-from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of, store_key
+from rdchat.inference.api import ModelCard, RemoteServer, ServerState, remote_address
 from rdchat.services.background_work import BackgroundWork, FolderSearch
 from rdchat.services.storage_watch import SettingsControl
 
@@ -65,13 +64,13 @@ class RemoteServers(QObject):
         """
         if any(each.name == server.name for each in self._settings.values.remote_servers):
             raise InvalidSettingError(f"There is a server named {server.name}.", "Choose another name.")
-        self._work.do(lambda: _added(server, key), partial(self._on_added, server, then))
+        self._work.do(partial(_accept, server, key), partial(self._on_added, server, then))
 
     def remove_server(self, server: RemoteServer) -> None:
         """Forget a server and its key."""
         others = tuple(each for each in self._settings.values.remote_servers if each.name != server.name)
         self._settings.change_values(remote_servers=others)
-        self._work.do(lambda: store_key(server, ""))
+        self._work.do(partial(_forget, server))
         self.changed.emit()
 
     def drop_requests(self) -> None:
@@ -90,16 +89,20 @@ class RemoteServers(QObject):
         then(problem)
 
 
-def _added(server: RemoteServer, key: str) -> None:
+def _accept(server: RemoteServer, key: str) -> None:
     """Check that a server answers, and store its key."""
-    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415  it loads an HTTP client
+    from rdchat.inference.computer_checks import accept_server  # noqa: PLC0415  it loads an HTTP client
 
-    list_models(server, key or key_of(server))
-    if key:
-        store_key(server, key)
+    accept_server(server, key)
+
+
+def _forget(server: RemoteServer) -> None:
+    from rdchat.inference.computer_checks import forget_server  # noqa: PLC0415  it loads an HTTP client
+
+    forget_server(server)
 
 
 def _ask(servers: tuple[RemoteServer, ...]) -> tuple[ServerState, ...]:
-    from rdchat.inference.remote.remote_engine import ask_servers  # noqa: PLC0415  it loads an HTTP client
+    from rdchat.inference.computer_checks import ask_servers  # noqa: PLC0415  it loads an HTTP client
 
     return ask_servers(servers)

@@ -8,8 +8,8 @@ from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api import BenchPlan, DraftSettings
-from rdchat.inference.benchmark.result import BenchResult, environment
+from rdchat.inference.api import BenchPlan, BenchResult, DraftSettings
+from rdchat.inference.benchmark.result_files import environment
 from rdchat.services.engine.benchmark import RaceResult
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.window.chat_controller import ChatController

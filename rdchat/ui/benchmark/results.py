@@ -19,8 +19,8 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.errors import InvalidSettingError, file_errors
-from rdchat.inference.benchmark.csv_file import write_csv
-from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
+from rdchat.inference.api import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
+from rdchat.inference.benchmark.result_files import write_csv
 from rdchat.ui.plots.drawing import PICTURE_TYPES, PlotView, save_picture
 from rdchat.ui.plots.measured_plots import speed_bars
 from rdchat.ui.style import SMALL, Theme, formatting, scrolled, tip_text

@@ -11,10 +11,10 @@ from rdchat import host, mac_desktop
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Message, MessagePath
 from rdchat.files import FORMATS
+from rdchat.inference.library.local_models import seen_size
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
-from rdchat.services.files.prompt_images import seen_size
 from rdchat.services.window.chat_controller import ChatController
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip, Picture, part_text, picture_of
 from rdchat.ui.files.image_window import ImageWindow

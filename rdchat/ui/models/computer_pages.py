@@ -13,10 +13,8 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
 from shiboken6 import isValid
 
-from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api import ModelCard
-from rdchat.inference.rank_processes.hosts import Host
-from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, ServerState, is_address, needs_confirmation
+from rdchat.errors import InvalidSettingError, RdchatError, UntrustedCertificateError
+from rdchat.inference.api import EXAMPLE, Host, ModelCard, RemoteServer, ServerState, is_address, needs_confirmation
 from rdchat.services.models.fit import Model
 from rdchat.services.models.macs import Macs
 from rdchat.services.models.model_services import Models
@@ -254,11 +252,9 @@ class ServerSheet(ComputerSheet):
     def _on_answer(self, server: RemoteServer, problem: RdchatError | None) -> None:
         """Show what came of adding a server; ask whether to accept its certificate, if that is the problem."""
         self.take_answer(problem)
-        # Only an `UntrustedCertificateError` has one.
-        fingerprint = getattr(problem, "fingerprint", "")
-        if fingerprint and problem is not None and isValid(self):
-            accept = partial(self._try, server.name, server.address, fingerprint=fingerprint)
-            ask(self, problem.message, _FINGERPRINT.format(fingerprint), "Accept", accept)
+        if isinstance(problem, UntrustedCertificateError) and isValid(self):
+            accept = partial(self._try, server.name, server.address, fingerprint=problem.fingerprint)
+            ask(self, problem.message, _FINGERPRINT.format(problem.fingerprint), "Accept", accept)
 
 
 class RemotePage(ComputerPage):

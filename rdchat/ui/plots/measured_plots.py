@@ -15,8 +15,7 @@ from math import ceil
 from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor
 
-from rdchat.inference.api import MLX_LM
-from rdchat.inference.benchmark.result import BenchResult, Figure, speed_ratio
+from rdchat.inference.api import MLX_LM, BenchResult, Figure, speed_ratio
 from rdchat.ui.plots.drawing import DASHED, Drawing
 from rdchat.ui.style import Colors, percent, ratio
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rdchat.chat.settings import Consents, Settings, ToolApproval
-from rdchat.inference.rank_processes.hosts import Host
-from rdchat.inference.remote.server_list import RemoteServer
+from rdchat.inference.api import Host, RemoteServer
 from rdchat.tools.definitions import ToolServer
 
 USUAL = Settings()

@@ -1,6 +1,5 @@
 """`rdchat models search | download | list | verify | delete`, against a hub on this machine."""
 
-import argparse
 import io
 import signal
 import subprocess
@@ -12,9 +11,9 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
-from rdchat.commands.models import card_of
 from rdchat.hub import snapshot_of
-from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
+from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter
+from rdchat.inference.library.local_models import named_card
 from rdchat.services.models.deletion_and_verification import RemovalQuestion
 from tests.commands.running import Console
 from tests.hub.downloads.downloading import (
@@ -260,7 +259,7 @@ def test_a_suggested_model_is_downloaded_with_its_drafter(
     assert console.json("models", "download", NAME)["drafter"] == EAGLE
     assert not [each for each in hub.requests[requests:] if EAGLE in each.path], "it is here"
 
-    question = RemovalQuestion.for_model(card_of(argparse.Namespace(model=NAME, revision="main")))
+    question = RemovalQuestion.for_model(named_card(NAME))
     assert f"Its drafter, {EAGLE}, stays." in question.question_text()
 
 

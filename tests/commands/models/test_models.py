@@ -15,7 +15,7 @@ from rdchat.errors import ModelError
 from rdchat.hub.cache_layout import hub_cache
 from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.models.model_files import locate_model
-from rdchat.inference.models.model_locations import stamp_of, store_capability
+from rdchat.inference.models.stored_facts import stamp_of, store_capability
 from tests.commands.running import Console
 from tests.hub.downloads.downloading import NAME, download, put_model
 from tests.hub.hub_server import HubServer

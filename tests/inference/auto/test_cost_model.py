@@ -8,17 +8,8 @@ import pytest
 from rdchat import paths
 from rdchat.inference.api import Mode
 from rdchat.inference.auto import cost_model
-from rdchat.inference.auto.cost_model import (
-    LENGTHS,
-    NEAR,
-    PLAIN_STEP,
-    CostFile,
-    CostModel,
-    Part,
-    line,
-    measured_calls,
-    usable,
-)
+from rdchat.inference.auto.cost_model import LENGTHS, NEAR, PLAIN_STEP, CostFile, CostModel, Part, line, usable
+from rdchat.inference.library.model_library import measured_calls
 
 CALLS = {(PLAIN_STEP, 100): 40.0, (1, 100): 44.0, (4, 100): 64.0, (16, 100): 60.0, (32, 100): 112.0}
 NEAR_CALLS = {(PLAIN_STEP, NEAR): 40.0, (1, NEAR): 44.0}

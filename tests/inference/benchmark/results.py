@@ -9,6 +9,7 @@ from rdchat.inference.api import (
     MLX_LM,
     BenchCell,
     BenchPlan,
+    BenchResult,
     BenchRun,
     Difference,
     DraftSettings,
@@ -18,8 +19,7 @@ from rdchat.inference.api import (
     Prompt,
     Statistics,
 )
-from rdchat.inference.benchmark.result import BenchResult
-from rdchat.inference.benchmark.runs_file import RunsFile
+from rdchat.inference.benchmark.result_files import RunsFile
 
 INFO = ModelInfo("m", Path("m"), "llama", "float32", "CPU", 512, 30, 0, 0, 0.0)
 

@@ -14,6 +14,7 @@ from rdchat.commands.bench import bench_table
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api import (
     AutoChoice,
+    BenchResult,
     BenchRun,
     Difference,
     DraftSettings,
@@ -23,9 +24,15 @@ from rdchat.inference.api import (
     Prompt,
     Statistics,
 )
-from rdchat.inference.benchmark.csv_file import COLUMNS, PLAIN_COLUMNS, RECURRENT_COLUMNS, write_csv
-from rdchat.inference.benchmark.result import BenchResult, environment
-from rdchat.inference.benchmark.runs_file import RunsFile, read_runs
+from rdchat.inference.benchmark.result_files import (
+    COLUMNS,
+    PLAIN_COLUMNS,
+    RECURRENT_COLUMNS,
+    RunsFile,
+    environment,
+    read_runs,
+    write_csv,
+)
 from tests.inference.benchmark.results import INFO, LOOKUP, beam, plan, result, run, stored
 
 PLAN = plan(LOOKUP, groups=("qa", "rag"))

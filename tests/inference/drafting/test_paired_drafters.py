@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.inference.api import DraftSettings, HeadKind, Mode
-from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters
+from rdchat.inference.library.model_library import fitting_drafters
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import folder_label
 from rdchat.inference.session import ChatSession

@@ -36,9 +36,8 @@ from rdchat.inference.drafting.shipped_answers import (
     shipped_path,
 )
 from rdchat.inference.loading import load_model
-from rdchat.inference.models.model_locations import tokenizer_key
 from rdchat.inference.models.safetensors_file import target_hash
-from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
+from rdchat.inference.prompts.tokenizer_process import shared_tokenizers, tokenizer_key
 from rdchat.inference.session import ChatSession
 
 # Few different ids, so that runs repeat; two of them need more than 16 bits.

@@ -9,11 +9,11 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from rdchat.inference.api import BeamShape, DraftKind
+from rdchat.inference.api import BeamShape, DraftKind, Recipe, TrainingSettings
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
+from rdchat.inference.training.training_plan import make_plan
 from rdchat.inference.training.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import share

@@ -14,13 +14,13 @@ from rdchat.hub import HubFile, RepositoryFiles, repository_of
 from rdchat.hub.downloads.download_record import write_record
 from rdchat.hub.hub_model import parse_model
 from rdchat.inference.api import Dtype, HeadKind, MachineMemory, MemoryRoom, ModelSizes
-from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters
+from rdchat.inference.library.folder_facts import read_facts
 from rdchat.inference.library.model_library import (
     facts_reader,
+    fitting_drafters,
     installed_models,
     library_models,
     problem_of,
-    read_facts,
 )
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.verification.target import LoadedModel
@@ -47,7 +47,7 @@ def test_models_of_all_places_are_listed_with_their_figures(small_model: Path, h
     paths.models_dir().mkdir(parents=True)
     shutil.copytree(small_model, paths.default_model_dir())
     shutil.copytree(small_model, paths.models_dir() / "converted-12345678")
-    found = {model.name: model for model in library_models(str(own))}
+    found = {model.name: model for model in library_models(str(own), read_facts)}
     assert {name: (model.origin, model.model, model.problem) for name, model in found.items()} == {
         "smollm2-135m-instruct": ("rdchat", "", ""),
         "converted-12345678": ("rdchat", str(paths.models_dir() / "converted-12345678"), ""),
@@ -65,7 +65,7 @@ def test_models_of_all_places_are_listed_with_their_figures(small_model: Path, h
     assert model.tokens == found["mine"].tokens != ""
     assert not model.states_mtp
     assert model.has_template
-    names = [model.name for model in installed_models()]
+    names = [model.name for model in installed_models(read_facts)]
     assert names == ["converted-12345678", "some-org/small-4bit", "mlx-community/Small", "older/Small"]
 
 
@@ -75,7 +75,7 @@ def test_a_model_that_was_published_with_mtp_layers_says_so(home: Path, small_mo
         folder = Path(shutil.copytree(small_model, own / name))
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps({**config, "num_nextn_predict_layers": count}))
-    found = {model.name: model.states_mtp for model in library_models(str(own))}
+    found = {model.name: model.states_mtp for model in library_models(str(own), read_facts)}
     assert found == {"with": True, "without": False}
 
 
@@ -88,13 +88,13 @@ def test_a_home_folder_or_none_is_not_looked_into(small_model: Path, home: Path,
 def test_the_default_model_is_left_to_the_menu(small_model: Path) -> None:
     paths.default_model_dir().parent.mkdir(parents=True)
     paths.default_model_dir().symlink_to(small_model)
-    assert installed_models() == ()
+    assert installed_models(read_facts) == ()
 
 
 def test_looking_at_some_does_not_forget_the_others(small_model: Path, home: Path, tmp_path: Path) -> None:
     shutil.copytree(small_model, home / ".lmstudio/models/someone/model")
     own = shutil.copytree(small_model, tmp_path / "own" / "model").parent
-    list(library_models(str(own)))
+    list(library_models(str(own), read_facts))
     shutil.copytree(small_model, home / ".lmstudio/models/someone/another")
     read = Mock(side_effect=read_facts)
     assert len(installed_models(read)) == 2
@@ -112,7 +112,7 @@ def test_what_cannot_be_loaded_says_why_and_what_is_no_language_model_is_left_ou
     (other / "config.json").write_text(json.dumps({"model_type": "painter", "architectures": ["Painter"]}))
     newer = into_hub_cache(small_model, hub_cache, "some-org/newer")
     (newer / "config.json").write_text(json.dumps({"model_type": "llama9", "architectures": ["Llama9ForCausalLM"]}))
-    found = {model.name: model for model in library_models()}
+    found = {model.name: model for model in library_models(read=read_facts)}
     assert found.keys() == {"some-org/cut-short", "some-org/newer"}
     assert "weights" in found["some-org/cut-short"].problem
     assert found["some-org/cut-short"].family == "llama"
@@ -134,9 +134,9 @@ def test_damaged_drafters_in_the_hubs_cache_are_listed_and_are_no_models(
 ) -> None:
     folder = into_hub_cache(small_model, hub_cache, "some-org/drafter")
     (folder / "config.json").write_text(json.dumps(config))
-    (listed,) = library_models()
+    (listed,) = library_models(read=read_facts)
     assert (listed.is_drafter, listed.can_be_loaded, bool(listed.problem)) == (True, False, True)
-    assert installed_models() == ()
+    assert installed_models(read_facts) == ()
 
 
 def test_other_revisions_are_listed_by_their_names_and_loaded_by_their_folders(
@@ -144,7 +144,7 @@ def test_other_revisions_are_listed_by_their_names_and_loaded_by_their_folders(
 ) -> None:
     into_hub_cache(small_model, hub_cache, "some-org/small")
     older = into_hub_cache(small_model, hub_cache, "some-org/small", NEWER, "v1")
-    models = {model.revision: model for model in library_models()}
+    models = {model.revision: model for model in library_models(read=read_facts)}
     assert models.keys() == {"main", "v1"}
     assert models["main"].model == "some-org/small"
     assert models["v1"].model == str(older)
@@ -155,7 +155,7 @@ def test_an_unfinished_download_is_listed_with_what_is_here_of_it(hub_cache: Pat
     files = (HubFile("config.json", 30, "a" * 40), HubFile("model.safetensors", 970, "b" * 64))
     write_record(repository, RepositoryFiles("some-org/begun", "main", "c" * 40, files))
     (repository.work / f"{'b' * 64}.part").write_bytes(b"x" * 300)
-    (model,) = library_models()
+    (model,) = library_models(read=read_facts)
     assert (model.is_unfinished, model.can_be_loaded) == (True, False)
     assert (model.disk_bytes, model.download_bytes) == (300, 1000)
 
@@ -176,11 +176,11 @@ def test_folders_are_read_once_and_again_when_they_change(small_model: Path, hub
 
 def test_a_damaged_cache_file_is_made_anew(small_model: Path, hub_cache: Path) -> None:
     into_hub_cache(small_model, hub_cache, "some-org/small")
-    first = list(library_models())
+    first = list(library_models(read=read_facts))
     (file,) = (paths.cache_dir() / "facts").iterdir()
     for damage in ("{", "[]", file.read_text().replace('"sizes"', '"size"'), ""):
         file.write_text(damage)
-        assert list(library_models()) == first
+        assert list(library_models(read=read_facts)) == first
 
 
 def test_what_is_dropped_is_judged_in_plain_words(small_model: Path, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_all_drafters_are_listed_beside_the_models(target: LoadedModel, tmp_path
     own = saved_random_drafter(target, paths.drafters_dir() / "mine", 32)
     cached = into_hub_cache(eagle3_folder(tmp_path / "eagle", target), hub_cache, "some-org/eagle")
     for _ in range(2):  # the second time from the cache of facts
-        found = {model.name: model for model in library_models()}
+        found = {model.name: model for model in library_models(read=read_facts)}
         assert {name: (each.family, each.path, each.is_drafter) for name, each in found.items()} == {
             "mine": ("Recurrent", own, True),
             "some-org/eagle": ("EAGLE-3", cached, True),

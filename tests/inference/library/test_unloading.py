@@ -22,9 +22,9 @@ from rdchat.inference.api import (
     Mode,
 )
 from rdchat.inference.device import machine_memory
-from rdchat.inference.library.model_library import read_facts
+from rdchat.inference.library.folder_facts import read_facts
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.models.model_locations import stamp_of, stored_capability
+from rdchat.inference.models.stored_facts import stamp_of, stored_capability
 from tests.inference.fakes import ask, reply_end
 from tests.inference.threads import load_silently
 

@@ -23,7 +23,7 @@ from rdchat.inference import loading
 from rdchat.inference.api import Capability, DraftKind, LoadProgress
 from rdchat.inference.device import MemoryRoom
 from rdchat.inference.loading import load_model
-from rdchat.inference.models import model_locations
+from rdchat.inference.models import stored_facts
 from rdchat.inference.verification.capability import check_capability, use_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
@@ -291,7 +291,7 @@ def test_a_change_tries_it_again(
         case "mlx":
             monkeypatch.setattr(loading, "version", lambda _name: "other")
         case "mlx-lm" | "rdchat":
-            monkeypatch.setattr(model_locations, "_versions", lambda: "other")
+            monkeypatch.setattr(stored_facts, "_versions", lambda: "other")
         case "device":
             monkeypatch.setattr(loading, "device_name", lambda: "Apple M9")
         case "code":

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings, strategies as some
 
 from rdchat.hub.cache_layout import hub_cache, snapshot_of
 from rdchat.inference.api import ranked_address, remote_address
-from rdchat.inference.models.model_locations import find_card, is_known, listed_name, model_cards, other_revisions
+from rdchat.inference.library.local_models import is_known
+from rdchat.inference.models.model_locations import find_card, model_cards, other_revisions
 from tests.inference.library.conftest import COMMIT, into_hub_cache
 
 
@@ -63,7 +64,7 @@ def test_each_snapshot_is_found_once_whatever_names_it(
         (repository / "refs" / revision).write_text(commit)
     cards = [*model_cards(), *other_revisions()]
     assert sorted(card.path.name for card in cards) == sorted(snapshots)
-    assert all(find_card(listed_name(card)) == card for card in cards)
+    assert all(find_card(card.listed_name) == card for card in cards)
     unnamed = snapshots.keys() - references.values()
     main = references.get("main", "")
     weights = any(snapshots[commit] for commit in unnamed)

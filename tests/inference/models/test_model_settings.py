@@ -21,8 +21,8 @@ from rdchat.inference.mlx_lm_fixes.config_fixes import class_settings
 from rdchat.inference.mlx_lm_fixes.network_fixes import follow_ropes
 from rdchat.inference.models import model_settings
 from rdchat.inference.models.model_config import kv_values_per_token
-from rdchat.inference.models.model_locations import stamp_of, stored_facts
 from rdchat.inference.models.model_settings import GenerationSettings, read_generation_settings
+from rdchat.inference.models.stored_facts import stamp_of, stored_facts
 from scripts.families.drawn_weights import drawn
 from tests.grids import share
 from tests.inference.families import CHAINS, COMMON, FED_AGAIN, HYBRIDS, TREES, network_of

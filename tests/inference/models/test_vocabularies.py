@@ -11,8 +11,8 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.draft_model import load_draft_model
+from rdchat.inference.library.model_library import check_pair
 from rdchat.inference.loading import load_model
-from rdchat.inference.models.vocabularies import check_pair
 
 Change = Callable[[dict[str, Any]], None]
 COUNT = 265  # tokens of the small model

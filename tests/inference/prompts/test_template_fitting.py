@@ -13,17 +13,10 @@ from mlx_lm.tool_parsers import json_tools
 from transformers import AutoTokenizer
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api import ChatMessage, GenerationRequest, Role, ToolCall
+from rdchat.inference.api import ChatMessage, GenerationRequest, Role, ToolCall, short_id
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.prompts.model_prompts import ModelPrompts
-from rdchat.inference.prompts.template_fitting import (
-    CALL_MARKERS,
-    answers_only,
-    fitted,
-    in_turns,
-    short_id,
-    tools_as_text,
-)
+from rdchat.inference.prompts.template_fitting import CALL_MARKERS, answers_only, fitted, in_turns, tools_as_text
 from tests.inference.prompts.folders import assistant, edited, prompts_of, user, with_template
 
 S = Role.SYSTEM

@@ -25,6 +25,7 @@ from rdchat.inference.api import (
     Dtype,
     FinishReason,
     GenerationRequest,
+    Host,
     LikelyToken,
     LoadProgress,
     PrefillProgress,
@@ -37,9 +38,9 @@ from rdchat.inference.api import (
     ranked_address,
 )
 from rdchat.inference.rank_processes import processes
-from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine, read
+from rdchat.inference.rank_processes.ring import start_command
 from tests.hub.downloads.downloading import small_files
 from tests.inference.threads import load_silently
 from tests.processes import python_process
@@ -381,7 +382,7 @@ def test_ctrl_c_in_a_terminal_reaches_no_rank(engine):
 def test_ssh_never_asks_and_gets_the_name_behind_its_options(engine, ssh):
     folder = ssh()
     assert "BatchMode=yes" in (folder / "options").read_text().split()
-    assert (folder / "command").read_text() == f"{HOSTS[0].command[-1]}\n"
+    assert (folder / "command").read_text() == f"{start_command(HOSTS[0])[-1]}\n"
 
 
 def test_an_address_of_another_machine_is_refused_before_the_ring(make):
@@ -407,7 +408,7 @@ import sys
 from rdchat import host
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.api import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.rank_processes.hosts import Host
+from rdchat.inference.api import Host
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine
 host.child_command = lambda _name: {COMMAND!r}
 engine = RanksEngine(lambda: [Host("b.test", ("127.0.0.1",))])

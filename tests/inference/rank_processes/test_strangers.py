@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from rdchat.errors import ModelError, RanksError, RdchatError
+from rdchat.inference.api import Host
 from rdchat.inference.rank_processes import processes
-from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import receive

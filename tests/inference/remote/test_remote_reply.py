@@ -19,6 +19,7 @@ from rdchat.inference.api import (
     ChatMessage,
     GenerationEvent,
     GenerationRequest,
+    RemoteServer,
     ReplyEnd,
     Role,
     SamplingParams,
@@ -27,7 +28,6 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_connection import Connection
-from rdchat.inference.remote.server_list import RemoteServer
 
 REQUEST = GenerationRequest((ChatMessage(Role.USER, "Hi"),), sampling=SamplingParams(max_tokens=10))
 # Letters, both kinds of halves, characters of two halves, and all others.

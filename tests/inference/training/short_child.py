@@ -4,10 +4,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rdchat.inference.api import TrainingOrder
+from rdchat.inference.api import TrainingOrder, TrainingSettings
 from rdchat.inference.training import data_maker, phases, training_child
 from rdchat.inference.training.phases import Pace
-from rdchat.inference.training.training_plan import TrainingSettings
 from tests.inference.training.short_runs import short_evaluation
 
 COMMAND = [sys.executable, "-m", "tests.inference.training.short_child"]

@@ -15,10 +15,10 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
-from rdchat.inference.api import Phase
+from rdchat.inference.api import Phase, Recipe, TrainingSettings
 from rdchat.inference.training import phases
 from rdchat.inference.training.phases import Pace
-from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
+from rdchat.inference.training.training_plan import make_plan
 from rdchat.inference.training.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, END, LenientTokenizer, lenient, loaded

@@ -7,6 +7,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from rdchat.inference.api import Recipe
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.training.data_maker import ShardFolder
@@ -30,7 +31,6 @@ from rdchat.inference.training.samples import (
     Teacher,
     draft_vocabulary,
 )
-from rdchat.inference.training.training_plan import Recipe
 from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference import families
 from tests.inference.fakes import loaded

@@ -20,10 +20,10 @@ from rdchat.errors import (
     StorageError,
     StorageFullError,
 )
-from rdchat.inference.api import Capability, DraftKind
+from rdchat.inference.api import Capability, DraftKind, TrainingSettings
 from rdchat.inference.device import MemoryRoom
 from rdchat.inference.training import training_plan
-from rdchat.inference.training.training_plan import TrainingPlan, TrainingSettings, make_plan
+from rdchat.inference.training.training_plan import TrainingPlan, make_plan
 from rdchat.inference.training.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk

@@ -10,13 +10,13 @@ import pytest
 
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError
 from rdchat.files.atomic_file import FileLock
-from rdchat.inference.api import HeadKind, Phase, TrainingProgress
+from rdchat.inference.api import HeadKind, Phase, Recipe, TrainingProgress, TrainingSettings
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.training import data_maker, phases, training_run
 from rdchat.inference.training.data_maker import DataMaker, ShardFolder, answer_tokens
 from rdchat.inference.training.phases import Pace, Trainer
-from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
+from rdchat.inference.training.training_plan import make_plan
 from rdchat.inference.training.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel
 from scripts.drafter.pack_answers import write_answers

@@ -31,9 +31,10 @@ from rdchat.inference.models.model_config import text_config
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.vision.families import image_token, vision_of
-from rdchat.inference.vision.image_process import Layout, Prepared, shared_images
+from rdchat.inference.vision.image_process import shared_images
 from rdchat.inference.vision.image_prompts import with_images
 from rdchat.inference.vision.image_rows import ImageRowHooks, ImageRows, SeenPrompt
+from rdchat.inference.vision.prepared_images import Layout, Prepared
 from scripts.families.drawn_weights import drawn
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import run

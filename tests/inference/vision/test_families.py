@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 from transformers.image_processing_base import ImageProcessingMixin
 
 from rdchat.errors import ModelError
-from rdchat.inference.library.model_library import read_facts
+from rdchat.inference.library.folder_facts import read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.models.model_settings import model_settings
@@ -29,7 +29,7 @@ from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from rdchat.inference.sharding.model_split import Split, split_of
 from rdchat.inference.vision import families
 from rdchat.inference.vision.families import FAMILIES, Family, vision_of
-from rdchat.inference.vision.image_process import Layout
+from rdchat.inference.vision.prepared_images import Layout
 from tests.inference.golden_families import logits
 from tests.inference.model_folders import change_config
 from tests.inference.vision.seeing_models import (

@@ -31,7 +31,8 @@ from rdchat.inference.api import (
     SamplingParams,
 )
 from rdchat.inference.caches_on_disk import disk_caches
-from rdchat.inference.library.model_library import library_models, read_facts
+from rdchat.inference.library.folder_facts import read_facts
+from rdchat.inference.library.model_library import library_models
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.session import ChatSession
@@ -153,7 +154,7 @@ def test_a_tower_that_is_deleted_before_the_first_image_is_named(copy: Path) -> 
 
 def test_a_tower_is_listed_and_removed_by_itself(copy: Path) -> None:
     def cards() -> dict[str, ModelCard]:
-        return {card.name: card for card in library_models(str(copy))}
+        return {card.name: card for card in library_models(str(copy), read_facts)}
 
     assert (cards()["copy"].sees, cards()["copy"].blind) == (False, NO_VISION)
     blind = cards()["copy"].sizes

@@ -17,9 +17,9 @@ from rdchat.errors import ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api import ChatImage, ImageCap, ImageSpan, shift_before
 from rdchat.inference.loading import load_model
 from rdchat.inference.vision.families import FAMILIES, Family, Vision, vision_of
-from rdchat.inference.vision.image_process import Layout
 from rdchat.inference.vision.image_prompts import ImagePrompts, image_ids, positions_by_axis, with_images
 from rdchat.inference.vision.image_rows import ImageRows
+from rdchat.inference.vision.prepared_images import Layout
 from rdchat.inference.vision.processors import PROCESSORS
 from tests.grids import share
 from tests.inference.vision.pictures import drawn

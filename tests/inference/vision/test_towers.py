@@ -16,13 +16,13 @@ from hypothesis import given, settings, strategies as some
 from safetensors.numpy import load_file, save_file
 
 import rdchat.inference.blas  # noqa: F401  before MLX
-from rdchat.inference.library.model_library import read_facts
+from rdchat.inference.library.folder_facts import read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.vision import image_rows, layer_functions
 from rdchat.inference.vision.families import ANY_TOWER, vision_of
-from rdchat.inference.vision.image_process import Layout, Prepared
 from rdchat.inference.vision.image_rows import ImageRows, seeing
 from rdchat.inference.vision.layer_functions import attend
+from rdchat.inference.vision.prepared_images import Layout, Prepared
 from rdchat.inference.vision.processors import PROCESSORS
 from scripts.families.drawn_weights import drawn
 from tests.inference.model_folders import change_config, folder_of

@@ -26,12 +26,12 @@ from rdchat.inference.api import (
     GenerationRequest,
     ImageCap,
     Mode,
+    RemoteServer,
     Role,
 )
 from rdchat.inference.engines import EnginesByAddress
 from rdchat.inference.loading import load_model
 from rdchat.inference.remote.remote_engine import chat_request
-from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.session import ChatSession
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.server.interfaces.fields import ApiError

@@ -8,8 +8,9 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.notes import Note
 from rdchat.chat.projects import Project
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
-from rdchat.inference.remote import server_list
-from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
+from rdchat.inference.api import RemoteServer, ServerState
+from rdchat.inference.remote import server_keys
+from rdchat.inference.remote.server_keys import key_of
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.reply_recorder import Reply as Waiting
 from rdchat.services.servers.remote_servers import RemoteServers
@@ -196,7 +197,7 @@ def test_a_summary_is_asked_of_no_server_that_did_not_get_the_chat(window: Windo
 
 @pytest.fixture
 def remote(window: Window, monkeypatch: pytest.MonkeyPatch) -> RemoteServers:
-    monkeypatch.setattr(server_list, "_KEYS", {})
+    monkeypatch.setattr(server_keys, "_KEYS", {})
     return window.controller.remote
 
 

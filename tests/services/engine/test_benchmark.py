@@ -4,8 +4,7 @@ from dataclasses import replace
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api import BenchProgress, Difference
-from rdchat.inference.benchmark.result import BenchResult
+from rdchat.inference.api import BenchProgress, BenchResult, Difference
 from rdchat.services.engine.benchmark import Benchmark, RaceResult
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState, Failure

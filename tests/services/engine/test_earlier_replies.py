@@ -8,8 +8,7 @@ import pytest
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
-from rdchat.inference.models.model_locations import tokenizer_key
-from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
+from rdchat.inference.prompts.tokenizer_process import shared_tokenizers, tokenizer_key
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window

@@ -15,6 +15,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.settings import Settings
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api import (
+    DEFAULT_PORT,
     ChatMessage,
     FinishReason,
     GenerationRequest,
@@ -25,7 +26,6 @@ from rdchat.inference.api import (
     Role,
     TokenEvent,
 )
-from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server_settings import Phase
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot

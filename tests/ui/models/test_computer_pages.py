@@ -8,15 +8,13 @@ from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
 from rdchat import paths
-from rdchat.inference.api import Role
-from rdchat.inference.rank_processes.hosts import Host
-from rdchat.inference.remote import server_list
-from rdchat.inference.remote.server_list import RemoteServer, ServerState
+from rdchat.inference import computer_checks
+from rdchat.inference.api import Host, RemoteServer, Role, ServerState
+from rdchat.inference.remote import server_keys
 from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.models import macs
 from rdchat.ui.models.computer_pages import MacSheet, MacsPage, RemotePage, ServerSheet
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
@@ -36,7 +34,7 @@ REMOTE = "remote:studio/qwen"
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(server_list, "_KEYS", {})
+    monkeypatch.setattr(server_keys, "_KEYS", {})
     monkeypatch.setenv("NO_PROXY", "*")
     gate = ScriptedGate()
     server = Server(ServerSettings(KEY, port=0, certificate=own_certificate()), gate)
@@ -246,7 +244,7 @@ def page(models_window: ModelsWindow, monkeypatch: pytest.MonkeyPatch) -> MacsPa
             return {"problem": "ssh cannot reach attic.local: Permission denied. Check your keys."}
         return FACTS
 
-    monkeypatch.setattr(macs, "checked", check)
+    monkeypatch.setattr(computer_checks, "check_mac", check)
     return models_window.macs
 
 

@@ -9,8 +9,7 @@ from PySide6.QtWidgets import QAbstractButton, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat import host
-from rdchat.inference.rank_processes.hosts import Host
-from rdchat.inference.remote.server_list import RemoteServer
+from rdchat.inference.api import Host, RemoteServer
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.servers.remote_servers import RemoteServers
 from rdchat.ui.models.models_window import ModelsWindow

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import InvalidSettingError, StorageError
-from rdchat.inference.benchmark.result import BenchResult, Figure
+from rdchat.inference.api import BenchResult, Figure
 from rdchat.ui.benchmark.results import ResultsView
 from rdchat.ui.plots.drawing import Drawing, Plot, PlotView, save_picture
 from rdchat.ui.plots.measured_plots import LINES, Curve, CurvesPlot, SpeedBars, speed_bars

@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.notes import LONGEST_NOTE, Note
 from rdchat.chat.projects import Project
 from rdchat.errors import StorageError
-from rdchat.inference.remote.server_list import DEFAULT_PORT
+from rdchat.inference.api import DEFAULT_PORT
 from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts
 from rdchat.ui.settings.note_list import NoteSheet
 from rdchat.ui.settings.settings_pages import AGENTS, NotesPage, ServerPage

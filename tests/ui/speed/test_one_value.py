@@ -9,9 +9,11 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.commands.ask import statistics_report
 from rdchat.inference.api import (
+    FIGURES as BENCH_FIGURES,
     PATH_SEPARATOR,
     BenchCell,
     BenchPlan,
+    BenchResult,
     BenchRun,
     DraftSettings,
     LedgerEntry,
@@ -22,7 +24,6 @@ from rdchat.inference.api import (
     Statistics,
 )
 from rdchat.inference.api.ledger_view import REPLY, grouped_entries, ledger_rows
-from rdchat.inference.benchmark.result import FIGURES as BENCH_FIGURES, BenchResult
 from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.speed.sections import TimeRows, TimeShares
 from rdchat.ui.style import NONE, STAGES, Theme

@@ -24,7 +24,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import (
     load_drafter,
     target_named_in,
 )
-from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
+from rdchat.inference.drafting.checkpoints.drafter_search import search_drafters
 from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
 from rdchat.inference.models.model_files import TargetBinding

@@ -18,12 +18,12 @@ from rdchat.errors import ModelError
 from rdchat.hub import Tokens, find_endpoint
 from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.hub_api import HubApi
-from rdchat.inference.api import DraftSettings, HeadKind, MemoryRoom, Mode, ModelCard, Statistics
+from rdchat.inference.api import DraftSettings, HeadKind, MemoryRoom, Mode, ModelCard, Origin, Statistics
 from rdchat.inference.drafting.checkpoints import mtp_layout
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
-from rdchat.inference.drafting.checkpoints.installed_drafters import OWN_LAYERS, fitting_drafters
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
+from rdchat.inference.library.model_library import fitting_drafters
 from rdchat.inference.library.original_source import IncompleteModel, plan_part
 from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
@@ -116,7 +116,12 @@ def test_the_models_window_lists_the_layers_of_a_model_that_is_not_loaded(tmp_pa
     put_layers(model, "mimo", PLACES[1])
     (told,) = fitting_drafters(model.info.path)
     size = sum(tensor.nbytes for tensor in published("mimo").values())
-    assert (told.name, told.origin, told.kind, told.weights_bytes) == ("MTP layers", OWN_LAYERS, HeadKind.MTP, size)
+    assert (told.name, told.origin, told.kind, told.weights_bytes) == (
+        "MTP layers",
+        Origin.OWN_LAYERS,
+        HeadKind.MTP,
+        size,
+    )
     assert told.fits_surely
     assert inspect_drafter(Path(told.model)) is HeadKind.MTP
 

@@ -20,6 +20,7 @@ from rdchat.inference.api import (
     FinishReason,
     GenerationEvent,
     GenerationRequest,
+    Host,
     LedgerEntry,
     LikelyToken,
     PrefillProgress,
@@ -35,8 +36,9 @@ from rdchat.inference.api import (
     TokenEvent,
     ToolCall,
 )
-from rdchat.inference.rank_processes.hosts import Host, resolve_host, ring_hosts
+from rdchat.inference.computer_checks import resolve_host
 from rdchat.inference.rank_processes.ranks_engine import EVENTS, kinds_of, plain, read
+from rdchat.inference.rank_processes.ring import ring_hosts, start_command
 from rdchat.work.served import packed, read_message
 
 STUDIO = Host("anna@studio.local", ("192.168.1.5",))
@@ -82,7 +84,9 @@ def test_a_name_is_looked_up_without_its_user(monkeypatch: pytest.MonkeyPatch) -
 def start_there(home: Path, path: str, shell: str = "/bin/sh") -> subprocess.CompletedProcess[str]:
     """Run what ssh is given as a person's shell would that has only these variables."""
     given = {"HOME": str(home), "PATH": path}
-    return subprocess.run([shell, "-c", STUDIO.command[-1]], check=False, env=given, capture_output=True, text=True)
+    return subprocess.run(
+        [shell, "-c", start_command(STUDIO)[-1]], check=False, env=given, capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize("place", ["bin", "Applications/rdchat.app/Contents/MacOS"])

@@ -77,10 +77,9 @@ def main() -> int:
 def prepare(model: str | None, dtype: Dtype, draft: DraftSettings, show: OnProgress) -> None:
     """Try out a model, and compile what replies with these settings need; an exception from `show` ends it."""
     from rdchat.inference.device import memory_room  # noqa: PLC0415
-    from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the command has ended
-    from rdchat.inference.session import ChatSession  # noqa: PLC0415
+    from rdchat.inference.session import ChatSession  # noqa: PLC0415  MLX: only once the command has ended
 
-    session = ChatSession(load_model(model, dtype, show))
+    session = ChatSession.load(model, dtype, show)
     # Another command may load the same model meanwhile.
     if memory_room().free_bytes > session.model.info.weights_bytes:
         session.drafters.load_drafters(draft, show)

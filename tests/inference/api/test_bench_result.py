@@ -7,18 +7,21 @@ import pytest
 from hypothesis import given, strategies as some
 
 from rdchat.inference.api import (
+    FIGURES,
     MLX_LM,
     BenchCell,
     BenchPlan,
+    BenchResult,
     BenchRun,
+    CellReport,
     Difference,
     DraftSettings,
     Dtype,
+    Figure,
     Mode,
     Statistics,
     Sweep,
 )
-from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
 from rdchat.ui.plots.measured_plots import speed_bars
 from tests.inference.benchmark.results import LOOKUP, OFF, beam, plan, run
 

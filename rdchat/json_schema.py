@@ -15,14 +15,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from referencing import Registry, Specification
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from rdchat.errors import ModelError
-from rdchat.inference.api import MAX_SOURCE_BYTES
+
+if TYPE_CHECKING:
+    import llguidance
 
 # Keywords whose value is a schema, a list of schemas, and an object of schemas; `items` has been both.
 _SCHEMA_KEYS = frozenset((
@@ -74,6 +76,9 @@ _MAX_BRANCHES = 100
 # Limits of the characters that references add to one schema, and of references in each other.
 _MAX_EXPANDED = 2**16
 _DEEPEST_EXPANDED = 12
+
+# Whitespace is one space or none, since a small model may write blank lines for ever.
+_JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
 
 Change = Callable[[Any, Any], Any]
 """Takes a subschema and the resolver of its references, and returns what replaces it."""
@@ -141,6 +146,7 @@ class JoinedSchemas:
     long chain of references is no deep recursion.
 
     Attributes:
+        max_bytes: Limit of the JSON of one schema.
         _definitions: The `$defs` of the new root.
         _names: Names of definitions, by the target's identity and base.
         _waiting: Definitions that are not rewritten yet: name, schema and resolver.
@@ -151,6 +157,7 @@ class JoinedSchemas:
         _uncheckable: A pattern of names in it with which no answer can be checked; empty for none.
     """
 
+    max_bytes: int
     _definitions: dict[str, Any] = field(default_factory=dict)
     _names: dict[tuple[int, str], str] = field(default_factory=dict)
     _waiting: list[tuple[str, Any, Any]] = field(default_factory=list)
@@ -183,7 +190,7 @@ class JoinedSchemas:
         for key in ("$defs", "definitions"):
             if not isinstance(schema.get(key, {}), dict):
                 raise SchemaError(f"its `{key}` is no object")
-        if len(json.dumps(schema)) > MAX_SOURCE_BYTES:
+        if len(json.dumps(schema)) > self.max_bytes:
             raise SchemaError("it is too large")
         try:
             result: dict[str, Any] = self._rewritten(schema, _resolver_of(schema))
@@ -278,13 +285,48 @@ class JoinedSchemas:
 
     def _is_followed(self, schema: dict[str, Any]) -> bool:
         """Return whether llguidance takes a small schema; False beyond the limit of those that are tried."""
-        from rdchat.inference.prompts.shape_grammar import is_followed  # noqa: PLC0415  llguidance: seldom needed
-
         key = json.dumps(schema)
         self._tried_characters += len(key)
         if key not in self._tried:
             self._tried[key] = len(self._tried) < _MAX_TRIED and is_followed(key)
         return self._tried[key]
+
+
+def is_followed(schema: str) -> bool:
+    """Return whether a grammar can follow a small JSON schema, looked at for some 2 ms."""
+    return not by_byte(schema_grammar(schema)).is_error()
+
+
+def schema_grammar(schema: str) -> str:
+    """Return the grammar of a JSON schema, not checked yet."""
+    import llguidance  # noqa: PLC0415  seldom needed
+
+    return llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_JSON)
+
+
+def by_byte(grammar: str) -> "llguidance.LLMatcher":
+    """Return a matcher whose tokens are bytes."""
+    import llguidance  # noqa: PLC0415  seldom needed
+
+    return llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar, log_level=0, limits=limits())
+
+
+def limits() -> "llguidance.LLParserLimits":
+    """Return the limits of a grammar and of each step along it.
+
+    The fuel lasts some 20 ms at the beginning and some 15 ms for a step; a state of the lexer takes some 2 kB.
+    """
+    import llguidance  # noqa: PLC0415  seldom needed
+
+    return llguidance.LLParserLimits(
+        max_items_in_row=2000,
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=200_000,
+        step_max_items=50_000,
+        max_lexer_states=50_000,
+        max_grammar_size=200_000,
+        verbose_errors=False,
+    )
 
 
 def _make_modern(schema: dict[str, Any]) -> None:

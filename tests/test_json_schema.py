@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rdchat.errors import ModelError, ShapeRefusedError
-from rdchat.inference.api import AnswerShape, ShapeKind
-from rdchat.inference.prompts.json_schema import JoinedSchemas, SchemaError, expanded, reject_unfit
+from rdchat.inference.api import MAX_SOURCE_BYTES, AnswerShape, ShapeKind
 from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.json_schema import JoinedSchemas, SchemaError, expanded, reject_unfit
 from rdchat.server.interfaces.client_tools import call_shape
 from rdchat.server.interfaces.fields import ApiError
 from tests.grids import share
@@ -288,11 +288,11 @@ def test_references_that_double_stay_small() -> None:
     assert len(json.dumps(call_shape([tool(schema)]).source)) < 20_000
     wide = {"anyOf": [{"$ref": f"#/anyOf/{n}/anyOf"} for n in range(9)]}
     with pytest.raises(SchemaError):
-        JoinedSchemas().add_schema(wide, soften=True)
+        JoinedSchemas(MAX_SOURCE_BYTES).add_schema(wide, soften=True)
     with pytest.raises(SchemaError, match="too large"):
-        JoinedSchemas().add_schema({"enum": ["x" * 300_000]}, soften=True)
+        JoinedSchemas(MAX_SOURCE_BYTES).add_schema({"enum": ["x" * 300_000]}, soften=True)
     with pytest.raises(SchemaError, match="too large"):
-        JoinedSchemas().add_schema({"anyOf": [{}] * 21_000}, soften=True)
+        JoinedSchemas(MAX_SOURCE_BYTES).add_schema({"anyOf": [{}] * 21_000}, soften=True)
 
 
 def test_a_pattern_that_python_does_not_know_is_the_grammars_part() -> None:

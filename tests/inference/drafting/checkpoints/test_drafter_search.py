@@ -10,16 +10,11 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.inference.api import DraftSettings, HeadKind, Mode, ModelCard
+from rdchat.inference.api import DraftSettings, HeadKind, Mode, ModelCard, Origin
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.drafting.checkpoints.installed_drafters import (
-    NEAR_MODEL,
-    SHIPPED,
-    installed_drafters,
-    resolve_drafter,
-)
+from rdchat.inference.drafting.checkpoints.drafter_search import resolve_drafter
 from rdchat.inference.drafting.heads.block_network import Markov
-from rdchat.inference.models.model_locations import TRAINED
+from rdchat.inference.library.model_library import installed_drafters
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.drafter_folders import (
@@ -50,7 +45,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
 def found(target: LoadedModel) -> dict[str, ModelCard]:
     every = installed_drafters(target.info.path)
     assert len({each.model for each in every}) == len(every)
-    return {each.name: each for each in every if each.origin != SHIPPED}
+    return {each.name: each for each in every if each.origin != Origin.SHIPPED}
 
 
 def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Path) -> None:
@@ -65,9 +60,9 @@ def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Pat
     apple_checkpoint(studio / "apples", 32, 64, 1, True, 31)
     told = found(target)
     assert {name: (each.model, each.origin) for name, each in told.items()} == {
-        "mine": (str(own), TRAINED),
-        "inside": (str(target.info.path / "inside"), NEAR_MODEL),
-        "next to it": (str(target.info.path.parent / "next to it"), NEAR_MODEL),
+        "mine": (str(own), Origin.TRAINED),
+        "inside": (str(target.info.path / "inside"), Origin.NEAR_MODEL),
+        "next to it": (str(target.info.path.parent / "next to it"), Origin.NEAR_MODEL),
         "some-org/a-drafter": ("some-org/a-drafter", "Hugging Face"),
         "someone/apples": (str(studio / "apples"), "LM Studio"),
     }

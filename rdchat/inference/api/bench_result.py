@@ -1,4 +1,4 @@
-"""The result of a benchmark: its runs, and the figures of each setting. No MLX and no Qt here.
+"""The result of a benchmark: its runs, and the figures of each setting.
 
 A cell is one setting: a drafting mode with its sizes, a temperature and a precision.
 A run is one reply. A ratio compares two runs of the same turn, that is of one prompt and trial. A figure is the median
@@ -6,31 +6,18 @@ of such ratios with their quartiles. If plain decoding is among the modes, its r
 scatter is the error of all other ratios.
 """
 
-import os
 import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from rdchat import __version__, host
-from rdchat.inference.api import (
-    DRAFTERS,
-    MLX_LM,
-    BenchCell,
-    BenchPlan,
-    BenchRun,
-    Difference,
-    Mode,
-    ModelInfo,
-    Spent,
-    Stage,
-    draft_size,
-)
+from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
+from rdchat.inference.api.reply_statistics import Spent, Stage
+from rdchat.inference.api.requests import DRAFTERS, Mode, draft_size
 from rdchat.wording import counted
 
 # Titles of the stages of seeing images, by their names in the time ledger.
@@ -171,7 +158,7 @@ class BenchResult:
     Attributes:
         plan: The plan; without texts of prompts, if read from a file.
         runs: The runs so far.
-        environment: Versions and facts; see `environment`.
+        environment: Versions and facts; see `result_files.environment`.
         complete: Whether it neither stopped nor failed.
     """
 
@@ -304,21 +291,6 @@ class BenchResult:
             "host_syncs_per_round": counts.host_syncs / counts.target_calls if syncs_known else None,
             "overhead": run.overhead,
         }
-
-
-def environment(info: ModelInfo | None) -> dict[str, str | int | None]:
-    """Return versions and facts about this machine and the loaded model, as stored in JSON and CSV files."""
-    return {
-        "rdchat": __version__,
-        "mlx": version("mlx"),
-        "mlx_lm": version("mlx-lm"),
-        "device": info.device if info else None,
-        "cpu_kernels": info.cpu_kernels if info else None,
-        "model": info.name if info else None,
-        "dtype": info.dtype if info else None,
-        "cores": os.cpu_count(),
-        "system": host.system_name(),
-    }
 
 
 def _pooled(runs: Iterable[BenchRun]) -> float | None:
