@@ -16,7 +16,6 @@ from rdchat.chat.settings import Settings
 from rdchat.inference.api import AnswerShape, DraftSettings, SamplingDefaults, SamplingParams, ThinkingChoice
 
 _NO_PRESET = Preset("", "")
-_NO_FOLDERS: dict[int, Folder] = {}
 _NOTHING_SHARED = Folder(0, "")
 
 
@@ -59,7 +58,7 @@ class OptionOrder:
     settings: Settings
     defaults: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
     model: Path | None = None
-    find_folder: Callable[[int], Folder | None] = _NO_FOLDERS.get
+    find_folder: Callable[[int], Folder | None] = lambda _folder_id: None
 
     def project_folder(self, chat: Conversation) -> Folder | None:
         """Return the folder whose project a chat has: the nearest one around it; None outside of projects."""
