@@ -13,12 +13,11 @@ from rdchat.chat.settings import stored_settings
 from rdchat.commands.terminal import change_list, print_result, table
 from rdchat.errors import InvalidSettingError, UntrustedCertificateError
 from rdchat.inference.api import RemoteServer, facts_text, find_server, remote_address
+from rdchat.inference.computer_checks import accept_server, ask_servers, check_mac, forget_server, resolve_host
 
 
 def list_remote(args: argparse.Namespace) -> int:
     """Ask all servers for their models; the exit status is 1 if one does not answer."""
-    from rdchat.inference.computer_checks import ask_servers  # noqa: PLC0415  it loads an HTTP client
-
     rows = list[tuple[str, ...]]()
     listed = list[dict[str, Any]]()
     for state in ask_servers(stored_settings().remote_servers):
@@ -48,8 +47,6 @@ def add_add_remote(parser: argparse.ArgumentParser) -> None:
 
 def add_remote(args: argparse.Namespace) -> int:
     """Ask the server for its models, and remember it."""
-    from rdchat.inference.computer_checks import accept_server  # noqa: PLC0415  it loads an HTTP client
-
     server = RemoteServer(args.name, args.address, args.fingerprint.strip().upper(), args.unencrypted)
     if any(each.name == server.name for each in stored_settings().remote_servers):
         raise InvalidSettingError(f"There is a server named {server.name}.", "Remove it first, or choose another name.")
@@ -66,8 +63,6 @@ def add_remote(args: argparse.Namespace) -> int:
 
 def remove_remote(args: argparse.Namespace) -> int:
     """Forget a server and its key."""
-    from rdchat.inference.computer_checks import forget_server  # noqa: PLC0415  it loads an HTTP client
-
     server = find_server(stored_settings().remote_servers, args.name)
     change_list("remote_servers", lambda servers: [each for each in servers if each.name != server.name])
     forget_server(server)
@@ -94,8 +89,6 @@ def add_add_host(parser: argparse.ArgumentParser) -> None:
 
 def add_host(args: argparse.Namespace) -> int:
     """Add a Mac, or change its address."""
-    from rdchat.inference.computer_checks import resolve_host  # noqa: PLC0415  it loads an HTTP client
-
     host = resolve_host(args.host, args.address)
     change_list("hosts", lambda hosts: [*(each for each in hosts if each.ssh != host.ssh), host])
     text = f"{host.ssh} is added with the address {host.ips[0]}. `rdchat cluster check` tries it."
@@ -114,8 +107,6 @@ def list_hosts(args: argparse.Namespace) -> int:
 
 def check_hosts(args: argparse.Namespace) -> int:
     """Try each Mac together with this one; the exit status is 1 if one cannot be used."""
-    from rdchat.inference.computer_checks import check_mac  # noqa: PLC0415  it loads an HTTP client
-
     results = [{"ssh": host.ssh} | check_mac(host) for host in stored_settings().hosts]
     print_result(args, results, [f"{each['ssh']}: {facts_text(each)}" for each in results])
     return int(any("problem" in each for each in results))

@@ -1,6 +1,6 @@
 """Other computers that compute for this one, before a model of theirs is loaded: remote servers, and Macs for ranks.
 
-A server is asked for its models, and gets its key; a Mac is looked up and tried. Importing it loads an HTTP client.
+A server is asked for its models, and gets its key; a Mac is looked up and tried.
 """
 
 import socket
@@ -13,12 +13,13 @@ from rdchat.errors import InvalidSettingError, RdchatError, one_line
 from rdchat.inference.api import THIS_MAC, Host, RemoteServer, ServerState
 from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.rank_processes.ring import ring_hosts
-from rdchat.inference.remote.remote_engine import list_models
 from rdchat.inference.remote.server_keys import key_of, store_key
 
 
 def ask_servers(servers: Iterable[RemoteServer]) -> tuple[ServerState, ...]:
     """Ask servers for their models, one after the other; see `list_models`."""
+    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415  it loads an HTTP client
+
     states = []
     for server in servers:
         try:
@@ -44,6 +45,8 @@ def accept_server(server: RemoteServer, key: str, *, until_quit: bool = True) ->
         UntrustedCertificateError: If the person must accept its certificate first.
         RdchatError: If it does not answer, or its key cannot be stored.
     """
+    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415  it loads an HTTP client
+
     models = list_models(server, key or key_of(server))
     if key and key != key_of(server):
         store_key(server, key, until_quit=until_quit)

@@ -12,8 +12,8 @@ import pytest
 from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.cli import main
+from rdchat.commands import other_computers
 from rdchat.files.atomic_file import FileLock, make_folder
-from rdchat.inference import computer_checks
 from rdchat.inference.api import Host, facts_text
 from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.server import Server
@@ -122,7 +122,7 @@ def test_a_check_reports_each_mac(added_mac: None, monkeypatch: pytest.MonkeyPat
             return {"problem": "ssh cannot reach attic.local: Permission denied."}
         return FACTS
 
-    monkeypatch.setattr(computer_checks, "check_mac", check)
+    monkeypatch.setattr(other_computers, "check_mac", check)
     console.runs("cluster", "add", "attic.local", "--address", "10.0.0.2")
     assert console.runs("cluster", "check", status=1).out.splitlines() == [
         "studio.local: ready, 12.0 GB of memory free, 0.25 ms and 8 Gbit/s to this Mac",

@@ -20,14 +20,14 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFi
 from rdchat.errors import RdchatError
 from rdchat.hub import CachedRepository
 from rdchat.hub.verifying_and_deleting import DeletionPlan
-from rdchat.inference import computer_checks
 from rdchat.inference.api import Host, Mode, ModelPart
 from rdchat.services import background_work
 from rdchat.services.files.part_choice import PartChoice
-from rdchat.services.models import library
+from rdchat.services.models import library, macs
 from rdchat.services.models.deletion_and_verification import RemovalQuestion
 from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.fit import Model
+from rdchat.services.servers import remote_servers
 from rdchat.services.servers.remote_servers import RemoteServers
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.files import chips, image_window
@@ -225,9 +225,9 @@ def desk(
     desk = Desk(chat, window, theme)
     # It has another name than what was typed.
     host = Host("studio.local", ("192.168.1.5",))
-    monkeypatch.setattr(computer_checks, "resolve_host", lambda _name, _address: desk.ask(host))
-    monkeypatch.setattr(computer_checks, "check_mac", lambda _host: {"problem": "Not ready."})
-    monkeypatch.setattr(computer_checks, "accept_server", lambda _server, _key: desk.ask())
+    monkeypatch.setattr(macs, "resolve_host", lambda _name, _address: desk.ask(host))
+    monkeypatch.setattr(macs, "check_mac", lambda _host: {"problem": "Not ready."})
+    monkeypatch.setattr(remote_servers, "accept_server", lambda _server, _key: desk.ask())
     monkeypatch.setattr(desk.servers, "ask_servers", lambda: None)
     monkeypatch.setattr(library, "begin_drafter", lambda _plan: desk.ask())
     # The threads of what is built here are held, too.

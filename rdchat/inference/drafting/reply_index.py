@@ -3,10 +3,10 @@
 A reply's tokens are those of the loaded model's tokenizer; they are stored, so that only new ones have to be made.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from threading import Lock
-from typing import Protocol, override
+from typing import override
 
 from rdchat.inference.api import EarlierReplies, LookupMatch, ModelInfo
 from rdchat.inference.drafting.lookup_index import DEEPEST, SEPARATOR, Occurrences
@@ -71,23 +71,12 @@ class ReplyIndex(EarlierReplies):
         return [match for match in matches if match.following]
 
 
-class StoredReplies(Protocol):
-    """Replies with their token ids, by the tokenizer that made them; see `chat.reply_tokens.ReplyTokens`."""
-
-    def newest(self, tokenizer: str, after: int) -> Iterator[tuple[int, Sequence[int] | None, str]]:
-        """Yield id, token ids and text of the replies after a message, newest first.
-
-        The token ids are None where those of the tokenizer are not stored; otherwise the text is empty.
-        """
-        ...
-
-    def save_tokens(self, message_id: int, tokenizer: str, ids: Sequence[int]) -> bool:
-        """Store the token ids of a reply, and return whether it is still there."""
-        ...
+type Newest = Callable[[str], Iterable[tuple[int, Sequence[int] | None, str]]]
+"""Returns id, token ids and text of replies for a tokenizer, newest first; ids that are not known are None."""
 
 
 def updated_index(
-    stored: StoredReplies, model: ModelInfo, after: int, index: ReplyIndex | None, check: Callable[[], None]
+    newest: Newest, save: Callable[[int, str, Sequence[int]], None], model: ModelInfo, index: ReplyIndex | None
 ) -> ReplyIndex | None:
     """Return the index of the stored replies: the present one, or a new one where it is out of date.
 
@@ -95,11 +84,10 @@ def updated_index(
     `BUILT_TOKENS` or more, it was built without the oldest, so only those not older than its oldest are compared.
 
     Args:
-        stored: The replies; it gets the token ids that it lacks.
+        newest: See `Newest`; an exception from it ends the work.
+        save: Stores the token ids of a message, with the tokenizer.
         model: The loaded model.
-        after: The id up to which replies are left out.
         index: The present index.
-        check: Called before each reply; an exception from it ends the work.
 
     Returns:
         None where the model has no file of a tokenizer.
@@ -109,12 +97,11 @@ def updated_index(
         return None
     replies = dict[int, Sequence[int]]()
     count = 0
-    for message_id, known, text in stored.newest(key, after):
-        check()
+    for message_id, known, text in newest(key):
         ids = known
         if ids is None:
             ids = shared_tokenizers().encode_text(model.path, text)
-            stored.save_tokens(message_id, key, ids)
+            save(message_id, key, ids)
         replies[message_id] = [token for token in ids if token < model.vocabulary_size]
         count += 1 + len(replies[message_id])
         if count >= MAX_TOKENS:

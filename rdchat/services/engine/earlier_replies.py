@@ -5,7 +5,7 @@ only new ones have to be made.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -134,4 +134,10 @@ def _updated(
     tokens.delete_tokens(after)
     if model is None or after == ALL:
         return None
-    return updated_index(tokens, model, after, index, job.check_cancelled)
+
+    def newest(tokenizer: str) -> Iterator[tuple[int, Sequence[int] | None, str]]:
+        for reply in tokens.newest(tokenizer, after):
+            job.check_cancelled()
+            yield reply
+
+    return updated_index(newest, tokens.save_tokens, model, index)

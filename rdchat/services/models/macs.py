@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api import THIS_MAC, Host, MemoryRoom, ModelCard, facts_text, macs_for, ranked_address
+from rdchat.inference.computer_checks import check_mac, resolve_host
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.models.fit import Machine
 from rdchat.services.storage_watch import SettingsControl
@@ -45,7 +46,7 @@ class Macs(QObject):
             address: Its address; looked up if it is empty.
             then: Called with the error if it was not added, else with None.
         """
-        self._work.do(partial(_resolved, name, address or None), partial(self._on_host, then), then)
+        self._work.do(partial(resolve_host, name, address or None), partial(self._on_host, then), then)
 
     def _on_host(self, then: Callable[[RdchatError | None], object], result: Host) -> None:
         self._settings.change_values(hosts=(*self._others(result), result))
@@ -64,7 +65,7 @@ class Macs(QObject):
     def check_mac(self, host: Host) -> None:
         """Start ranks there and here, and measure the link between them; `changed` follows."""
         self.facts[host.ssh] = {"problem": "Checking…"}
-        self._work.do(partial(_checked, host), partial(self._on_checked, host.ssh))
+        self._work.do(partial(check_mac, host), partial(self._on_checked, host.ssh))
         self.changed.emit()
 
     def _on_checked(self, name: str, facts: dict[str, Any] | RdchatError) -> None:
@@ -92,15 +93,3 @@ class Macs(QObject):
 
     def end_checks(self) -> None:
         self._work.finish_work(0)
-
-
-def _resolved(name: str, address: str | None) -> Host:
-    from rdchat.inference.computer_checks import resolve_host  # noqa: PLC0415  it loads an HTTP client
-
-    return resolve_host(name, address)
-
-
-def _checked(host: Host) -> dict[str, Any]:
-    from rdchat.inference.computer_checks import check_mac  # noqa: PLC0415  it loads an HTTP client
-
-    return check_mac(host)

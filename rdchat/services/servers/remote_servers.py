@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import ModelCard, RemoteServer, ServerState, remote_address
+from rdchat.inference.computer_checks import accept_server, ask_servers, forget_server
 from rdchat.services.background_work import BackgroundWork, FolderSearch
 from rdchat.services.storage_watch import SettingsControl
 
@@ -25,7 +26,7 @@ class RemoteServers(QObject):
         super().__init__(settings)
         self._settings = settings
         # It searches the servers, not folders.
-        self._search = FolderSearch(_ask, self)
+        self._search = FolderSearch(ask_servers, self)
         self._search.changed.connect(self.changed)
         self._work = BackgroundWork("remote servers", self)
 
@@ -64,13 +65,13 @@ class RemoteServers(QObject):
         """
         if any(each.name == server.name for each in self._settings.values.remote_servers):
             raise InvalidSettingError(f"There is a server named {server.name}.", "Choose another name.")
-        self._work.do(partial(_accept, server, key), partial(self._on_added, server, then))
+        self._work.do(partial(accept_server, server, key), partial(self._on_added, server, then))
 
     def remove_server(self, server: RemoteServer) -> None:
         """Forget a server and its key."""
         others = tuple(each for each in self._settings.values.remote_servers if each.name != server.name)
         self._settings.change_values(remote_servers=others)
-        self._work.do(partial(_forget, server))
+        self._work.do(partial(forget_server, server))
         self.changed.emit()
 
     def drop_requests(self) -> None:
@@ -87,22 +88,3 @@ class RemoteServers(QObject):
             self.changed.emit()
             self.ask_servers()
         then(problem)
-
-
-def _accept(server: RemoteServer, key: str) -> None:
-    """Check that a server answers, and store its key."""
-    from rdchat.inference.computer_checks import accept_server  # noqa: PLC0415  it loads an HTTP client
-
-    accept_server(server, key)
-
-
-def _forget(server: RemoteServer) -> None:
-    from rdchat.inference.computer_checks import forget_server  # noqa: PLC0415  it loads an HTTP client
-
-    forget_server(server)
-
-
-def _ask(servers: tuple[RemoteServer, ...]) -> tuple[ServerState, ...]:
-    from rdchat.inference.computer_checks import ask_servers  # noqa: PLC0415  it loads an HTTP client
-
-    return ask_servers(servers)

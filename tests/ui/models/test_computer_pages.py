@@ -8,13 +8,13 @@ from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
 from rdchat import paths
-from rdchat.inference import computer_checks
 from rdchat.inference.api import Host, RemoteServer, Role, ServerState
 from rdchat.inference.remote import server_keys
 from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.models import macs
 from rdchat.ui.models.computer_pages import MacSheet, MacsPage, RemotePage, ServerSheet
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
@@ -244,7 +244,7 @@ def page(models_window: ModelsWindow, monkeypatch: pytest.MonkeyPatch) -> MacsPa
             return {"problem": "ssh cannot reach attic.local: Permission denied. Check your keys."}
         return FACTS
 
-    monkeypatch.setattr(computer_checks, "check_mac", check)
+    monkeypatch.setattr(macs, "check_mac", check)
     return models_window.macs
 
 
