@@ -242,7 +242,7 @@ class ScriptedDrafter(Drafter):
             beams.append([root, *truth[:right], *wrong[right:]])
         return Draft(PackedTree.pack(tree_of_beams(beams)))
 
-    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int], begun: object = None) -> None:
         self._done += len(tokens)
 
 

@@ -50,7 +50,7 @@ from rdchat.inference.auto.measuring import (
     measure_readings,
 )
 from rdchat.inference.auto.planner import WIDTH, AcceptanceEstimates, Planner, Source, draft_model_source, head_source
-from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath
+from rdchat.inference.decoding.draft import BegunDraft, Draft, Drafter, LazyPath
 from rdchat.inference.decoding.ledger import Ledger, TimedPolicy
 from rdchat.inference.decoding.loop import RoundPlan
 from rdchat.inference.decoding.reply import ReplyJob
@@ -390,10 +390,10 @@ class _PlannedDrafter(Drafter):
         return self.controller.begins_ahead(self.chosen.choice.plan, limit)
 
     @override
-    def draft_ahead(self, path: LazyPath, verified: Verified) -> None:
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> BegunDraft | None:
         assert isinstance(self.drafter, HeadDrafter)
         plan = self.chosen.choice.plan
-        self.drafter.search_ahead(path, verified, BeamShape(plan.width, plan.length))
+        return self.drafter.search_ahead(path, verified, BeamShape(plan.width, plan.length))
 
 
 def weight_reads(model: LoadedModel) -> WeightReads:

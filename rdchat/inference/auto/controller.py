@@ -104,8 +104,8 @@ class Controller:
         self._budget = _START_BUDGET
         # Rounds since the last plain step.
         self._rounds_in_a_row = 0
-        # Plain steps to come before the next round. `plan_round` sets it when they are to be timed again; the first one
-        # follows at once. `wants_queue` counts down, and queues the others.
+        # Plain steps to come before the next round: `plan_round` asks for some where they are to be timed again, and
+        # each one that was made counts down.
         self._plain_steps_due = 0
         # Whether a draft was made in this reply.
         self._has_drafted = False
@@ -161,8 +161,8 @@ class Controller:
         """
         if room < 1:
             return False
-        self._plain_steps_due = max(self._plain_steps_due - 1, 0)
-        if room < 2 or self._plain_steps_due:
+        # The step that comes now is the first of those that are due.
+        if room < 2 or self._plain_steps_due > 1:
             return True
         # The first token that prompt lookup finds is the one being computed: drafts begin after it.
         choice = self._choose(room - 1, self._look_up(room, self._forced(room)).first_subtree())
@@ -236,6 +236,7 @@ class Controller:
             self._costs.learn_plain(len(self.text), ms)
         self._last_was_round = False
         self._rounds_in_a_row = 0
+        self._plain_steps_due = max(self._plain_steps_due - 1, 0)
         self._estimates.keep_share(_AFTER_STEP)
 
     # Possible drafts

@@ -189,10 +189,10 @@ def _write_text(
     while len(text) < len(prompt) + _WRITTEN:
         # A reply between two slices may have requested others.
         model.hooks.record_states(reads)
-        logits = model.network(mx.array([fed]), cache=cache.layers)
-        assert model.hooks.hidden is not None
-        parts.append(model.hooks.hidden[0])
-        fed = [int(fetch(mx.argmax(logits[0, -1])))]
+        logits, hidden = model.call(mx.array(fed), cache)
+        assert hidden is not None
+        parts.append(hidden)
+        fed = [int(fetch(mx.argmax(logits[-1])))]
         mx.eval(parts[-1])
         text += fed
         yield
@@ -269,10 +269,14 @@ class TimingCache:
             began = perf_counter()
             if self._head is not None:
                 self._head.record_states()
-            self._model.network(mx.array([tokens]), cache=self._cache.layers)
+            _, hidden = self._model.call(mx.array(tokens), self._cache)
             self._cache.evaluate()
             self._cache.tokens += tokens
-            self._read(tokens, start)
+            if self._drafter is not None:
+                assert hidden is not None
+                self._drafter.read_prompt(tokens, hidden, start)
+                self._hidden = hidden[-_COMMITTED:]
+                mx.eval(self._hidden)
             took_s = perf_counter() - began
             yield
             if took_s < _SHORT_S:
@@ -302,19 +306,6 @@ class TimingCache:
         tree_tokens = np.where(nodes, likely[levels - 1, 1 + nodes - 2**levels], root)
         parents = (nodes - 1) // 2
         return {count: PackedTree.pack(PrefixTree.from_tokens(tree_tokens[:count], parents[:count])) for count in rows}
-
-    def _read(self, tokens: list[int], start: int) -> None:
-        """Have the drafter read the last call's tokens before the target is called again."""
-        if self._drafter is None:
-            return
-        hidden = self._model.hooks.hidden
-        assert hidden is not None
-        self._drafter.read_prompt(tokens, hidden[0], start)
-        self._hidden = hidden[0, -_COMMITTED:]
-        mx.eval(self._hidden)
-        # A drafter's first draft reads the hooks, which must still be of this call: so it is made now, and not timed.
-        if start + len(tokens) == len(self._text):
-            self.draft_ms(BeamShape(1, 2))
 
     def draft_ms(self, shape: BeamShape) -> float:
         """Return the milliseconds of a draft after the tokens of a typical round."""

@@ -141,7 +141,7 @@ class Step:
     Attributes:
         position: Absolute position of the token.
         logits: (1, vocabulary) logits of the call.
-        hidden: (1, 1, width), the trunk's output; None if the trunk has no hook.
+        hidden: (1, width) hidden states that drafters read; None if the trunk has no hook.
         seen: (vocabulary,) int32, see `TokenChooser.seen`; None without a penalty.
         token: (1,) token id, from the quick choice if there was one.
         finite: (1,) bool: whether the logits are.
@@ -189,8 +189,8 @@ class PlainSteps:
         self._listed = job.request.top_log_probs
         self._prompt_tokens = len(job.prompt)
 
-    def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
-        """Begin with the token at `position`, from the last call's logits, (1, vocabulary).
+    def first(self, logits: mx.array, hidden: mx.array | None, position: int, seen: mx.array | None) -> Step:
+        """Begin with the token at `position`, from the logits, (1, vocabulary), and hidden states of the call before.
 
         Each later step begins here too, from its own call. The token is chosen quickly, except where the cache cannot
         take a wrong token back, and for some tokens after a quick choice that was not sure.
@@ -210,7 +210,7 @@ class PlainSteps:
             likely = likely_tokens(logits, self._listed)
             finite = finite_rows(logits)
             self._ledger.queue(token, finite, sure, log_prob, *(likely or ()))
-        return Step(position, logits, self._model.hooks.hidden, seen, token, finite, sure, log_prob, mask, likely)
+        return Step(position, logits, hidden, seen, token, finite, sure, log_prob, mask, likely)
 
     def begin_after(self) -> Step:
         """Begin with the token after the reply's last one, which is not in the cache yet."""
@@ -262,9 +262,9 @@ class PlainSteps:
         with self._ledger.stage(Stage.QUEUE_STEP):
             seen = None if seen is None else self._chooser.with_tokens(seen, token)
             with self._ledger.stage(Stage.FORWARD):
-                logits: mx.array = self._model.network(token[None], cache=self._cache.layers)[:, -1]
+                logits, hidden = self._model.call(token, self._cache)
                 self._ledger.synchronize(logits)
-            return self.first(logits, position + 1, seen)
+            return self.first(logits, hidden, position + 1, seen)
 
     def _read(self, step: Step) -> tuple[int, bool, float | None]:
         """Wait for a step's token.

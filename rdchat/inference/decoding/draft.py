@@ -90,6 +90,17 @@ class LazyPath:
         return int(self.last) == last and int(self.token) == token
 
 
+@dataclass(frozen=True, slots=True)
+class BegunDraft:
+    """A draft that was begun before the host knew its root; a drafter's subclass has the draft itself.
+
+    Attributes:
+        path: The path at whose end it begins.
+    """
+
+    path: LazyPath
+
+
 def seen_on_paths(seen: mx.array, tree: PackedTree) -> mx.array:
     """Return, for each node, which tokens occurred before the token that follows it: what penalties look at.
 
@@ -201,13 +212,15 @@ class Drafter:
         del limit
         return False
 
-    def draft_ahead(self, path: LazyPath, verified: Verified) -> None:
-        """Queue the next round's draft on the device, behind the target call.
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> BegunDraft | None:
+        """Queue the next round's draft on the device, behind the target call, and return it for `observe`.
 
         Args:
             path: The path that the call accepts, lazy.
             verified: Its output.
         """
+        del path, verified
+        return None
 
     def stop_source(self, source: str) -> None:
         """Stop drafting with `source` for the rest of the reply: its scores are not finite.
@@ -215,7 +228,9 @@ class Drafter:
         Where `source` is this drafter's own name, `propose` is not called any more.
         """
 
-    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(
+        self, root: int, tokens: list[int], verified: Verified, path: list[int], begun: BegunDraft | None = None
+    ) -> None:
         """Take the result of a round or of a plain step, whoever drafted for it.
 
         Args:
@@ -223,6 +238,7 @@ class Drafter:
             tokens: Ids of the tokens that it added to the reply.
             verified: The target's output for the whole tree; evaluated.
             path: Indices of the accepted nodes, the root first.
+            begun: What `draft_ahead` returned in the round, perhaps that of another part; None without any.
         """
 
     def end_reply(self, length: int) -> None:

@@ -155,9 +155,10 @@ class Reply:
 
     Args:
         job: Request, model and cache; the cache still holds just the prompt's cached prefix.
+        seen: See below; before the first token.
+        choice: Returns the automatic mode's present choice; None in other modes.
 
     Attributes:
-        choice: Returns the automatic mode's present choice; None in other modes.
         matcher: That of the job; it has all the reply's tokens.
         left_out: A sentence: why a drafter was left out of the rest of the reply; empty where none was.
         seen: What penalties look at before the last token, see `TokenChooser.seen`; None without a penalty.
@@ -165,7 +166,9 @@ class Reply:
         finish_reason: Why it ended; None before. `add_token` sets it, or `ReplyIterator` where the reply is cancelled.
     """
 
-    def __init__(self, job: ReplyJob) -> None:
+    def __init__(
+        self, job: ReplyJob, seen: mx.array | None = None, choice: Callable[[], AutoChoice | None] = lambda: None
+    ) -> None:
         request = job.request
         prompt = job.prompt
         self.request = request
@@ -173,9 +176,9 @@ class Reply:
         # Rounds and plain steps count here; `statistics` adds the rest.
         self.counters = Statistics()
         self.clock = job.clock
-        self.choice: Callable[[], AutoChoice | None] = lambda: None
+        self._choice = choice
         self.left_out = ""
-        self.seen: mx.array | None = None
+        self.seen = seen
         self.trace = request.draft.trace
         self.matcher = job.matcher
         self.token_ids: list[int] = []
@@ -404,7 +407,7 @@ class Reply:
             earlier_bytes=self._job.earlier_bytes,
             context_tokens=context,
             ledger=self._ledger.entries(clock.ended or perf_counter_ns()),
-            choice=self.choice(),
+            choice=self._choice(),
             speeds=tuple(self._speeds),
             others_share=self._others.share(now=clock.ended > 0) if self._others else None,
         )

@@ -49,6 +49,7 @@ def prefill(
     *,
     feed: Feed | None = None,
     stops: Sequence[int] = (),
+    passed: Callable[[int, int, mx.array | None], object] = lambda *_chunk: None,
 ) -> Iterator[int]:
     """Feed the prompt without its last token, from where the cache ends.
 
@@ -60,6 +61,8 @@ def prefill(
         ledger: Takes the host time, a call for each chunk.
         feed: Feeds a prompt with images; None for text. The cache has the prompt's images.
         stops: Positions at which a chunk ends, unless that divides an image.
+        passed: Called after each chunk with its start, its end, and the hidden states of its tokens, (1, n, width), or
+            None without any.
 
     Yields:
         Tokens processed so far, at the start and after each chunk.
@@ -97,6 +100,7 @@ def prefill(
             if mx.get_cache_memory() > _MEMORY_SHARE * mx.get_active_memory():
                 mx.clear_cache()
         model.pace.record_time(len(chunk), perf_counter() - began)
+        passed(done, end, model.hooks.hidden)
         done += len(chunk)
         yield done
 
@@ -121,8 +125,6 @@ class ReplyIterator:
         self._prompt = job.prompt
         self._ledger = job.ledger
         self._ledger.exact = request.draft.profile
-        reply = Reply(job)
-        self._reply = reply
         chooser = TokenChooser(
             request.sampling,
             request.seed,
@@ -130,15 +132,15 @@ class ReplyIterator:
             masked=job.matcher is not None,
             suppressed=model.suppressed,
         )
-        reply.seen = chooser.seen(job.prompt, model.end_tokens)
+        policy = drafter.policy if drafter else AlwaysPlain()
+        self._policy = policy
+        reply = Reply(job, chooser.seen(job.prompt, model.end_tokens), lambda: policy.status)
+        self._reply = reply
         self._steps = PlainSteps(job, reply, chooser)
         self._rounds = Rounds(job, reply, chooser, drafter) if drafter else None
         self._drafter = drafter
         # The drafters of which the drafter is made, or itself alone: each reads the prompt and observes every token.
         self._parts = drafter.parts if drafter else ()
-        policy = drafter.policy if drafter else AlwaysPlain()
-        self._policy = policy
-        reply.choice = lambda: policy.status
         # The plain step that is queued.
         self._step: Step | None = None
         # When the last call ended, in nanoseconds of `perf_counter_ns`.
@@ -207,10 +209,11 @@ class ReplyIterator:
         return None if ended else self._reply.room
 
     def first(self) -> CallResult[TokenEvent]:
-        logits = self._first_logits()
-        self._pass_prompt(len(self._prompt) - 1, len(self._prompt))
+        length = len(self._prompt)
+        logits, hidden = self._read_last()
+        self._pass_prompt(length - 1, length, hidden)
         with self._ledger.stage(Stage.FIRST):
-            step = self._steps.first(logits, len(self._prompt), self._reply.seen)
+            step = self._steps.first(logits, hidden, length, self._reply.seen)
             event, _ = self._steps.advance(step, queue=False)
         return self._result(Call.FIRST, [event])
 
@@ -294,16 +297,20 @@ class ReplyIterator:
         total = len(self._prompt)
         cached = len(self._cache.tokens)
         in_thought = bool(thought_end(self._model, self._prompt))
-        read = cached
         # The cache's state is kept where the part ends that other chats share, and at `_marked_position`; at once
         # where the cache goes beyond that already.
         stops = self._job.shared, max(self._marked_position(), cached)
         feed = yield from self._see()
         for done in prefill(
-            self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger, feed=feed, stops=stops
+            self._model,
+            self._cache,
+            self._prompt,
+            self._cancel.is_set,
+            self._ledger,
+            feed=feed,
+            stops=stops,
+            passed=lambda start, end, hidden: self._pass_prompt(start, end, None if hidden is None else hidden[0]),
         ):
-            self._pass_prompt(read, done)
-            read = done
             if done in stops:
                 self._job.mark_prompt()
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
@@ -357,18 +364,17 @@ class ReplyIterator:
         if self._cancel.is_set():
             raise StoppedError
 
-    def _pass_prompt(self, start: int, end: int) -> None:
-        """Give the drafter the prompt tokens of the target's last call."""
-        # None unless a drafter reads hidden states.
-        hidden = self._model.hooks.hidden
-        for part in self._parts if start < end else ():
-            part.read_prompt(self._prompt[start:end], None if hidden is None else hidden[0], start)
+    def _pass_prompt(self, start: int, end: int, hidden: mx.array | None) -> None:
+        """Give the drafter the prompt tokens of a call of the target, and its hidden states at these."""
+        for part in self._parts:
+            part.read_prompt(self._prompt[start:end], hidden, start)
 
-    def _first_logits(self) -> mx.array:
+    def _read_last(self) -> tuple[mx.array, mx.array | None]:
+        """Read the prompt's last token; return the logits after it, (1, vocabulary), and its hidden states."""
         with self._ledger.stage(Stage.PREFILL):
-            logits: mx.array = self._model.network(mx.array([self._prompt[-1:]]), cache=self._cache.layers)[:, -1]
+            logits, hidden = self._model.call(mx.array(self._prompt[-1:]), self._cache)
             self._cache.tokens.append(self._prompt[-1])
             # Waits of the prompt do not count.
             self._cache.take_waits()
             check_finite(mx.all(mx.isfinite(logits)), self._model)
-            return logits
+            return logits, hidden

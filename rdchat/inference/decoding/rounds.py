@@ -15,7 +15,7 @@ import numpy as np
 
 from rdchat.inference.api import DRAFTERS, DraftKind, Mode, NodeSource, RoundStatistics, Stage, TokenEvent
 from rdchat.inference.decoding.autoregressive import LikelyTokens, Step, TreeLogProbs, likely_tokens, round_tree
-from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, accepted_path, seen_on_paths
+from rdchat.inference.decoding.draft import BegunDraft, Draft, Drafter, LazyPath, accepted_path, seen_on_paths
 from rdchat.inference.decoding.loop import RoundPlan
 from rdchat.inference.decoding.reductions import check_finite, finite_rows
 from rdchat.inference.decoding.reply import Reply, ReplyJob
@@ -41,6 +41,7 @@ class _Round:
         chosen: (nodes,) the token chosen after each node; off the accepted path a quick choice may be wrong.
         log_probs: (nodes,) log-probabilities of the tokens; None if the request does not ask for it.
         likely: The most likely tokens after each node; None if the request does not ask for it.
+        begun: The next draft, if it was begun.
     """
 
     tree: PrefixTree
@@ -51,6 +52,7 @@ class _Round:
     chosen: Ints
     log_probs: TreeLogProbs | None
     likely: LikelyTokens | None
+    begun: BegunDraft | None
 
 
 class Rounds:
@@ -108,8 +110,7 @@ class Rounds:
         root, token = self._reply.token_ids[-2:]
         with self._ledger.stage(Stage.FOLLOW):
             for part in self._parts:
-                hidden = None if step.hidden is None else step.hidden[0]
-                part.observe(root, [token], Verified(step.logits, hidden), [0])
+                part.observe(root, [token], Verified(step.logits, step.hidden), [0])
 
     @property
     def _drafts(self) -> bool:
@@ -168,7 +169,9 @@ class Rounds:
             finite = mx.array(draft.finite)
             # All that the round and the next draft are computed from; the host reads a part of it.
             results = [*read, finite, verified.hidden, draft.lazy_sources, *(log_probs or ()), *(likely or ())]
-            results += self._draft_ahead(drafter, packed, verified, chosen, results)
+            begun = self._draft_ahead(drafter, packed, verified, chosen, results)
+            if begun is not None:
+                results += [begun.path.last, begun.path.token]
             with self._ledger.waiting():
                 *nodes, quick, certain, readable = fetch(*read, besides=results)
             self._reply.count(host_syncs=1)
@@ -193,7 +196,8 @@ class Rounds:
             if path and not is_usable:
                 self._drop(name)
             drafters = _drafters(draft, name)
-            return _Round(tree, int(offered.depths.max()), path, drafters, verified, tokens, log_probs, likely)
+            depth = int(offered.depths.max())
+            return _Round(tree, depth, path, drafters, verified, tokens, log_probs, likely, begun)
 
     def _choose_exactly(self, nodes: list[int], logits: mx.array, positions: Ints, seen: mx.array | None) -> Ints:
         """Choose the tokens after some nodes from the whole vocabulary, which costs a sort of it for each node.
@@ -229,23 +233,19 @@ class Rounds:
         verified: Verified,
         chosen: mx.array,
         results: Sequence[mx.array | None],
-    ) -> Sequence[mx.array]:
-        """Queue the round, and behind it the next draft if the drafter can begin it now.
+    ) -> BegunDraft | None:
+        """Queue the round, and behind it the next draft if the drafter can begin it now; return that.
 
         The host then waits for the round alone. The device drafts while the host processes the round and builds the
         next call. With exact times each stage waits anyway.
-
-        Returns:
-            Arrays to wait for besides `results`.
         """
         limit = self._reply.room - 1
         if limit < 1 or self._ledger.exact or not self._drafts or not drafter.drafts_ahead(limit):
-            return ()
+            return None
         path = LazyPath.accepted(tree, chosen, self._verifier.position + 1)
         self._ledger.queue(*results, path.last, path.token)
         with self._ledger.stage(Stage.DRAFT_AHEAD):
-            drafter.draft_ahead(path, verified)
-        return [path.last, path.token]
+            return drafter.draft_ahead(path, verified)
 
     def _accept(self, checked: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
@@ -288,7 +288,7 @@ class Rounds:
             if reply.seen is not None:
                 reply.seen = self._chooser.with_tokens(reply.seen, mx.array(fed))
             for part in self._parts:
-                part.observe(fed[0], reply.token_ids[-len(path) :], checked.verified, path)
+                part.observe(fed[0], reply.token_ids[-len(path) :], checked.verified, path, checked.begun)
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:

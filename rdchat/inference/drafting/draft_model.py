@@ -28,7 +28,7 @@ from rdchat.inference.api import (
     SamplingParams,
     Stage,
 )
-from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.draft import BegunDraft, Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_iterator import prefill
 from rdchat.inference.decoding.sampling import TokenChooser, noise_keys, penalize
@@ -225,7 +225,9 @@ class DraftModelDrafter(Drafter):
         return Draft(pack(root, ranked), finite=mx.all(mx.stack(self._finite)))
 
     @override
-    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(
+        self, root: int, tokens: list[int], verified: Verified, path: list[int], begun: BegunDraft | None = None
+    ) -> None:
         if self._open:
             accepted = tokens[: self._accepted(tokens, path)]
             self._cache.close_round(list(range(len(accepted))))

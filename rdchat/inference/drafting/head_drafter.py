@@ -21,7 +21,7 @@ from rdchat.inference.api import (
     NodeSource,
     Stage,
 )
-from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath
+from rdchat.inference.decoding.draft import BegunDraft, Draft, Drafter, LazyPath
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
@@ -47,16 +47,14 @@ _LEAVES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
-    """A draft that was begun before the host knew its root.
+class _Ahead(BegunDraft):
+    """A search that was begun before the host knew its root; see `BegunDraft`.
 
     Attributes:
-        path: The path at whose end it begins.
         pool: Its nodes, lazy.
         shape: Width and length of its beams.
     """
 
-    path: LazyPath
     pool: NodePool
     shape: BeamShape
 
@@ -175,10 +173,10 @@ class HeadDrafter(Drafter):
         self._trees = model.capability.kind is DraftKind.TREE
         # Position of the last token, once there is one.
         self._position = len(prompt)
-        # (width,) the target's hidden state at the token before the last one; None until `_begin` or the first round.
+        # (width,) the target's hidden state at the token before the last one; None until the prompt is read.
         self._hidden: mx.array | None = None
-        # The draft that was begun in the round being verified.
-        self._ahead: _Ahead | None = None
+        # Whether the index has the first token.
+        self._began = False
         # The draft that was begun in the last round, if that round ended with its root.
         self._ready: _Ahead | None = None
         self._index = LookupIndex(prompt, earlier=earlier)
@@ -193,9 +191,14 @@ class HeadDrafter(Drafter):
 
     @override
     def read_prompt(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
-        if self._head.remembers and hidden is not None:
+        assert hidden is not None
+        if start + len(tokens) == self._position:
+            self._hidden = hidden[-1]
+        if self._head.remembers:
             with self._ledger.stage(Stage.READ):
                 self._memory.take_committed(tokens, hidden, start)
+                # The waits of the prompt are no waits of rounds.
+                self._memory.take_waits()
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
@@ -259,10 +262,10 @@ class HeadDrafter(Drafter):
         return self._trees or not self._settings.lookup_branch
 
     @override
-    def draft_ahead(self, path: LazyPath, verified: Verified) -> None:
-        self.search_ahead(path, verified, self._settings.shape)
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> BegunDraft:
+        return self.search_ahead(path, verified, self._settings.shape)
 
-    def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> None:
+    def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> BegunDraft:
         """Queue the search below the last token of a running round; `search_draft` uses it if the round ends so."""
         assert verified.hidden is not None
         shape = self._possible(shape)
@@ -274,17 +277,17 @@ class HeadDrafter(Drafter):
             self._memory.take_ahead(path.tree.tokens[nodes], verified.hidden[nodes], before, root)
         pool = self._search(root, shape)
         mx.async_eval(pool.tokens, pool.parents, pool.finite)
-        self._ahead = _Ahead(path, pool, shape)
+        return _Ahead(path, pool, shape)
 
     @override
-    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(
+        self, root: int, tokens: list[int], verified: Verified, path: list[int], begun: BegunDraft | None = None
+    ) -> None:
         assert verified.hidden is not None
-        # A first round without a draft of this head: `_begin` has not added the first token.
-        if self._hidden is None:
-            self._index.extend([root])
-        ahead = self._ahead
-        self._ahead = None
-        self._ready = ahead if ahead is not None and ahead.path.leads_to(path[-1], tokens[-1]) else None
+        self._begin(root)
+        self._ready = None
+        if isinstance(begun, _Ahead) and begun.path.leads_to(path[-1], tokens[-1]):
+            self._ready = begun
         if self._head.remembers and self._ready is not None:
             self._memory.keep([root, *tokens[:-1]], verified.hidden[path[-1]][None])
         elif self._head.remembers:
@@ -300,17 +303,13 @@ class HeadDrafter(Drafter):
             self._memory.reset()
 
     def _begin(self, root: int) -> None:
-        """Take the first token, chosen from the last call, which ended the prompt."""
-        if self._hidden is None:
-            assert self._model.hooks.hidden is not None
-            self._hidden = self._model.hooks.hidden[0, -1]
+        """Take the first token, which comes from the prefill and not from a round."""
+        if not self._began:
             self._index.extend([root])
-            # These are the waits of the prompt.
-            self._memory.take_waits()
+            self._began = True
 
     def search_draft(self, root: int, shape: BeamShape) -> NodePool:
         """Return the nodes of a draft, lazy, without offering them; a search begun ahead is used where it suffices."""
-        self._begin(root)
         assert self._hidden is not None
         shape = self._possible(shape)
         ready = self._ready

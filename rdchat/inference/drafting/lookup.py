@@ -8,7 +8,7 @@ from typing import override
 import numpy as np
 
 from rdchat.inference.api import DraftSettings, EarlierReplies, NodeSource, Stage
-from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.draft import BegunDraft, Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, Phrases, max_nodes
 from rdchat.inference.verification import PackedTree, PrefixTree, Verified
@@ -52,7 +52,9 @@ class LookupDrafter(Drafter):
         self._draft_tokens = settings.draft_tokens
 
     @override
-    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(
+        self, root: int, tokens: list[int], verified: Verified, path: list[int], begun: BegunDraft | None = None
+    ) -> None:
         self._begin(root)
         self._index.extend(tokens)
 

@@ -145,14 +145,12 @@ class ModelHooks:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """After the block, what is read and what the last call gave is as before it."""
+        """After the block, what is read is as before it."""
         reads = self._reads
-        hidden = self.hidden
         try:
             yield
         finally:
             self._reads = reads
-            self.hidden = hidden
 
     def _give_positions(self, module: nn.Module) -> None:
         """Have a rope module turn each packed token by its own position.

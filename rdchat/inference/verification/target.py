@@ -292,6 +292,17 @@ class LoadedModel:
         """Ids of tokens that end a reply."""
         return frozenset(self.tokenizer.eos_token_ids)
 
+    def call(self, tokens: mx.array, cache: KVCache) -> tuple[mx.array, mx.array | None]:
+        """Feed tokens, (n,), perhaps lazy, in one call of the network.
+
+        Returns:
+            The logits after each, (n, vocabulary), lazy; and the hidden states that the hooks record, (n, width), lazy,
+            or None without any.
+        """
+        logits: mx.array = self.network(tokens[None], cache=cache.layers)
+        hidden = self.hooks.hidden
+        return logits[0], None if hidden is None else hidden[0]
+
     def decode(self, token_ids: list[int], /) -> str:
         """Return the text of tokens, special ones included; tokens of images have none."""
         if token_ids and min(token_ids) < 0:

@@ -282,13 +282,11 @@ class Verifier:
         if pending:
             assert chain
             tokens = mx.concatenate([mx.array(self._pending, dtype=tokens.dtype), tokens])
-        hooks = self._model.hooks
-        with hooks.packed(None if chain else tree.depths):
-            logits = self._model.network(tokens[None], cache=self._cache.layers)
-        hidden = hooks.hidden
+        with self._model.hooks.packed(None if chain else tree.depths):
+            logits, hidden = self._model.call(tokens, self._cache)
         # Neither pending tokens before the tree nor padding behind it.
         drafted = slice(pending, pending + nodes)
-        return Verified(logits[0, drafted], None if hidden is None else hidden[0, drafted])
+        return Verified(logits[drafted], None if hidden is None else hidden[drafted])
 
     def catch_up(self) -> None:
         """Feed accepted tokens that the cache does not hold yet, in a call of their own."""

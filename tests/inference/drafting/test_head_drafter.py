@@ -15,6 +15,7 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import Cell, Output
 from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.fakes import reply_end
@@ -76,7 +77,7 @@ def drafter_of(model: LoadedModel, prompt: str, shape: BeamShape) -> HeadDrafter
     request = fakes.with_beams(fakes.ask(prompt, temperature=0), shape)
     tokens = model.encode_chat(request.messages)
     drafter = fakes.random_drafter(model).drafter(tokens, request)
-    model.network(mx.array([tokens]))
+    drafter.read_prompt(tokens, model.call(mx.array(tokens), KVCache(model.network))[1], 0)
     return drafter
 
 
@@ -105,7 +106,7 @@ def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, node
     request = fakes.ask()
     prompt = model.encode_chat(request.messages)
     drafter = fakes.random_drafter(model).drafter(prompt, fakes.with_beams(request, BeamShape(width, 5), False))
-    model.network(mx.array([prompt]))  # the drafter reads its hidden states
+    drafter.read_prompt(prompt, model.call(mx.array(prompt), KVCache(model.network))[1], 0)
     pool = drafter.search_draft(7, BeamShape(width, 5))
     tree = drafter.offer_best(pool, nodes).tree.fetch()
     assert len(tree.tokens) == len(tree.parents) == nodes
