@@ -351,7 +351,7 @@ class ChatSession:
             return more
         if self.disk.write_next() or (self._running is not None and self.drafters.auto.measure()):
             return True
-        self.drafters.phrases.count_when_missed()
+        self.drafters.ngrams.count_when_missed()
         return False
 
     def fork(self) -> "ChatSession":
