@@ -42,7 +42,8 @@ from rdchat.inference.caches_on_disk.disk_caches import DiskCaches
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.decoding.reply_matcher import ReplyMatcher, Rules, ThoughtLimit
+from rdchat.inference.decoding.reply_matcher import ReplyMatcher, Rules
+from rdchat.inference.decoding.thought_limit import ThoughtLimit
 from rdchat.inference.device import device_errors, on_gpu
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.verification import KVCache, LoadedModel, PrefixCaches, shared_prefix
