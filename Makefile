@@ -27,7 +27,7 @@ ASKING = $(wildcard $(shell grep -rlF host.MACOS rdchat | sed -E 's|^rdchat/(.*/
 AS_ON_A_MAC = $(PYTEST) -p tests.as_on_a_mac -m 'not slow'
 
 FORMS = $(filter-out %/config.yml, $(wildcard .github/ISSUE_TEMPLATE/*.yml))
-CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints
+CHECKS := check-format check-lint check-types check-layers check-shell check-files check-pages check-workflow check-constraints
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test coverage test-slow quick check bench families app release constraints format $(CHECKS)
@@ -57,7 +57,7 @@ test-slow: setup ## Run the long tests: real models, whole trainings, kills, who
 quick: setup ## Run the fast, exact tests in under a minute: no real model, no window
 	@$(PYTEST) -q -m 'not slow' $(NOT_QUICK:%='--deselect=tests/inference/%') $(QUICK) $(ARGS)
 
-check: setup ## Check format, lint, types, layers, scripts, files, the workflow and constraints
+check: setup ## Check format, lint, types, layers, scripts, files, pages, the workflow and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)
 
 bench: setup ## Measure speed beside mlx-lm, drafting, caches on disk, the server, ranks, and the window's smoothness
@@ -87,6 +87,7 @@ families: setup ## Compare every model type with transformers (docs/families.md)
 	@$(BIN)/python scripts/families/compare.py table $(FAMILIES)/models
 	@PYTHONPATH=. $(FAMILIES)/torch/bin/python scripts/families/towers.py make $(FAMILIES)/towers
 	@PYTHONPATH=. $(BIN)/python scripts/families/towers.py compare $(FAMILIES)/towers
+	@echo "Put the tables into docs/families.md, then run scripts/families_page.py."
 
 app: ## Build the double-clickable app and its disk image, on a Mac
 	@[ "$$(uname -s)" != Darwin ] || $(MAKE) --no-print-directory setup
@@ -124,6 +125,9 @@ check-shell:
 
 check-files:
 	@$(BIN)/python scripts/check_files.py
+
+check-pages:
+	@$(BIN)/python scripts/families_page.py --check
 
 check-constraints:
 	@$(BIN)/python scripts/constraints.py --check

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rdchat.inference.api import DRAFTERS, EARLIER_REPLIES, PHRASES, SHAPE, RoundTree, TokenEvent
+from rdchat.inference.api import DRAFTERS, EARLIER_REPLIES, NGRAMS, SHAPE, RoundTree, TokenEvent
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -21,7 +21,7 @@ _VERSION = 1
 _MIN = -1e308
 # Limit of a trace after unpacking; it is enough for some 20,000 rounds.
 _MAX_BYTES = 64 << 20
-_DRAFTERS = {"", *(mode.value for mode in DRAFTERS), EARLIER_REPLIES, PHRASES, SHAPE}
+_DRAFTERS = {"", *(mode.value for mode in DRAFTERS), EARLIER_REPLIES, NGRAMS, SHAPE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,11 @@ from rdchat.inference.drafting.checkpoints.drafter_search import (
     resolve_drafter,
     search_drafters,
 )
-from rdchat.inference.drafting.common_phrases import CommonPhrases
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter, check_draft_model, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
+from rdchat.inference.drafting.ngram_store import NgramStore
 from rdchat.inference.models.model_config import read_config, stated_layers, unreadable
 from rdchat.inference.models.model_files import TargetBinding, display_name, folder_label
 from rdchat.inference.models.stored_facts import stamp_of
@@ -79,7 +79,7 @@ class Drafters:
 
     Attributes:
         auto: State of the automatic mode.
-        phrases: What often follows a few tokens, for prompt lookup.
+        ngrams: The n-gram table, for prompt lookup and Auto.
         max_heads: Number of drafter heads kept in memory; the last used ones stay.
     """
 
@@ -96,7 +96,7 @@ class Drafters:
         self._fitting_draft_models: set[str] = set()
         self.max_heads = 1
         self.auto = AutoState(model)
-        self.phrases = CommonPhrases(model.info.path, model.prompts.process)
+        self.ngrams = NgramStore(model.info.path, model.prompts.process)
 
     def drafter_folder(self, named: str | None) -> Path | None:
         """Return the folder of the named drafter, else of the one made for the target; None without either.
@@ -229,7 +229,7 @@ class Drafters:
             case Mode.AUTO:
                 kind = loaded.head.head.kind if loaded.head else None
                 job = replace(job, drafter=_sources(settings, loaded), kind=kind)
-                return job, AutoDrafter(self.auto, job, self.phrases.for_reply)
+                return job, AutoDrafter(self.auto, job, self.ngrams.for_reply)
             case Mode.LOOKUP:
                 return replace(job, drafter="prompt lookup"), LookupDrafter(
                     prompt,
@@ -237,7 +237,7 @@ class Drafters:
                     ledger,
                     trees=self.auto.trees,
                     earlier=earlier,
-                    phrases=self.phrases.for_reply(request),
+                    ngrams=self.ngrams.for_reply(request),
                 )
             case Mode.SPECULATIVE:
                 draft = loaded.draft_model

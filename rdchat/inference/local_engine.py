@@ -218,7 +218,7 @@ class LocalEngine:
     def _unload(self) -> None:
         if self._session is not None:
             self._session.disk.finish_writing(_FINISH_S)
-            self._session.drafters.phrases.stop_counting()
+            self._session.drafters.ngrams.stop_counting()
         self._session = None
         self._count = None
         self._resting = False

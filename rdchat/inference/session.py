@@ -44,7 +44,8 @@ from rdchat.inference.caches_on_disk.disk_caches import DiskCaches
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.decoding.reply_matcher import ReplyMatcher, Rules, ThoughtLimit
+from rdchat.inference.decoding.reply_matcher import ReplyMatcher, Rules
+from rdchat.inference.decoding.thought_limit import ThoughtLimit
 from rdchat.inference.device import device_errors, on_gpu
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.loading import load_model
@@ -375,7 +376,7 @@ class ChatSession:
             return more
         if self.disk.write_next() or (self._running is not None and self.drafters.auto.measure()):
             return True
-        self.drafters.phrases.count_when_missed()
+        self.drafters.ngrams.count_when_missed()
         return False
 
     def fork(self) -> "ChatSession":

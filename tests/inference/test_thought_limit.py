@@ -30,8 +30,8 @@ from rdchat.inference.api import (
     own_markers,
     split_thoughts,
 )
-from rdchat.inference.decoding.reply_matcher import ThoughtLimit
 from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.decoding.thought_limit import ThoughtLimit
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -30,6 +30,13 @@ def anchors(path: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
+def test_the_index_has_every_decision_with_its_title() -> None:
+    folder = ROOT / "docs" / "adr"
+    rows = re.findall(r"^\| \[(\d{4})\]\(([^)]*)\) (.*?) \|", (folder / "README.md").read_text("utf-8"), re.MULTILINE)
+    listed = {name: f"# {number} {title}" for number, name, title in rows}
+    assert listed == {path.name: path.read_text("utf-8").partition("\n")[0] for path in folder.glob("0*.md")}
+
+
 def test_the_architecture_names_what_exists() -> None:
     """One row named a method that was gone."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ import yaml
 from packaging.utils import canonicalize_name
 
 from rdchat.cli import main
+from rdchat.inference.vision.families import FAMILIES
 from tests.project.scripts import ROOT, script
 
 
@@ -63,6 +64,12 @@ def test_the_guide_says_which_commands_want_rdchat_closed(capsys: pytest.Capture
             with pytest.raises(SystemExit, match="0"):
                 main(["chats", name, "--help"])
             assert ("Quit rdchat first." in " ".join(capsys.readouterr().out.split())) is closed, name
+
+
+def test_a_stale_number_of_families_that_see_is_found():
+    """README said five, the page seven, and the code had eight."""
+    link = "[5 families](docs/families.md#models-that-see)"
+    assert script("families_page").renewed(link, []) == link.replace("5", str(len(FAMILIES)))
 
 
 def test_pre_commit_runs_the_commands_of_make_check():

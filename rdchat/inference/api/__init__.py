@@ -122,7 +122,7 @@ from rdchat.inference.api.requests import (
     MAX_LOG_PROBS,
     MAX_NESTED,
     MAX_SOURCE_BYTES,
-    PHRASES,
+    NGRAMS,
     SAMPLING_NUMBERS,
     SHAPE,
     SHAPE_HINT,

@@ -7,6 +7,7 @@ how much of the text is certain. Offsets are in characters of the text, with wha
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest
@@ -64,11 +65,53 @@ def _begun(mark: str) -> str:
     return pattern
 
 
+class _Last(Enum):
+    """What was returned last of a reply.
+
+    Attributes:
+        MARKER: A marker, or nothing yet: the part has none of its text.
+        THOUGHT: Text of a thought.
+        ANSWER: Text of the answer.
+        CALL: All that stands before a tool call. It stays so: no more is returned.
+    """
+
+    MARKER = auto()
+    THOUGHT = auto()
+    ANSWER = auto()
+    CALL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    """How much of a reply was returned. A piece leads from one to the next (`after`), and a call to the last one.
+
+    Each of `_Last` can follow on each, but for CALL, which nothing follows. `has_answer` never becomes False again.
+
+    Attributes:
+        end: Where the last piece ended.
+        last: What it was.
+        has_answer: Whether some piece was text of the answer; it is true with ANSWER.
+    """
+
+    end: int
+    last: _Last = _Last.MARKER
+    has_answer: bool = False
+
+    def after(self, piece: Piece) -> "_Returned":
+        """Return what was returned with one more piece."""
+        end = self.end + len(piece.text)
+        if piece.is_mark:
+            return replace(self, end=end, last=_Last.MARKER)
+        if piece.is_thought:
+            return replace(self, end=end, last=_Last.THOUGHT)
+        return _Returned(end, _Last.ANSWER, has_answer=True)
+
+
 class PartsReader:
     """Splits one reply, once: a piece that it has returned never changes.
 
     It holds back what may be the beginning of a marker, blanks that may stand beside one, and all from a tool call on:
-    whether that is a call shows at the end.
+    whether that is a call shows at the end. `_returned` says what was returned before; all else follows from the text.
 
     Args:
         begun: Whether the prompt opened a thought.
@@ -105,23 +148,16 @@ class PartsReader:
         self._begins_at = len(before)
         # Blanks that wait for a letter behind them.
         self._blanks: list[str] = []
-        # Up to where pieces were returned.
-        self._given = len(before)
-        # Whether the last piece was in a thought, and whether it was text, not a marker.
-        self._inside = begun
-        self._in_text = False
-        self._has_answer = False
-        self._has_call = False
         # If the text is longer than this, no marker in it can still change its meaning; it grows with each marker.
         self._open_until = len(before) + _SETTLED * bool(before)
+        self._returned = _Returned(len(before))
         if before:
             parting = self._settled.fork()
             parting.read_markers(before, len(before))
             parts = parting.parts()
-            last = parts[-1]
-            self._inside = last.is_thought
-            self._in_text = last.start < last.end
-            self._has_answer = bool(Thoughts(before, parts).answer)
+            text = _Last.THOUGHT if parts[-1].is_thought else _Last.ANSWER
+            last = text if parts[-1].start < parts[-1].end else _Last.MARKER
+            self._returned = _Returned(len(before), last, has_answer=bool(Thoughts(before, parts).answer))
 
     @classmethod
     def for_request(
@@ -148,10 +184,8 @@ class PartsReader:
 
         1. Blanks alone wait for the next text. Once a call has begun, nothing is returned any more. Where all text is
            the answer (`plain`), it is returned as it comes, blanks too.
-        2. Where no marker is near and none may begin at the end, all of the text is one more piece.
-        3. Otherwise the markers in the settled text are read for good, and those behind it on a copy of the scan. What
-           may be the beginning of a marker at the end is left out. Each part gives what was not returned before: a part
-           that an earlier copy has closed comes again, and gives nothing, as all of it was returned.
+        2. What may be the beginning of a marker at the end is left out of the visible text.
+        3. The parts of the visible text are found. Each gives what was not returned of it before.
 
         Args:
             text: The text.
@@ -161,31 +195,39 @@ class PartsReader:
         if text.isspace() and not self._plain:
             self._blanks.append(text)
             return ()
-        if self._blanks:
-            text = self._take_blanks() + text
+        text = self._take_blanks() + text
         self._text += text
-        if self._has_call or not text:
+        if self._returned.last is _Last.CALL or not text:
             return ()
         if self._plain:
             return (Piece(text),)
-        pieces: list[Piece] = []
         if has_marker(self._text, len(text)):
             self._open_until = len(self._text) + _SETTLED
-        held = unfinished(self._text)
-        if self._in_text and not held and len(self._text) > self._open_until:
-            self._add(pieces, self._text, ReplyPart(0, len(self._text), self._inside), is_last=True)
-            return tuple(pieces)
-        # The parts that were closed before are in pieces already.
-        known = self._settled.closed
-        self._settled.read_markers(self._text, len(self._text) - _SETTLED)
-        parting = self._settled.fork(known)
-        visible = self._text[: len(self._text) - held]
-        parting.read_markers(visible, len(visible))
-        *closed, last = parting.parts()
+        visible = self._text[: len(self._text) - unfinished(self._text)]
+        *closed, last = self._visible_parts(visible)
+        pieces: list[Piece] = []
         for part in closed:
             self._add(pieces, visible, part)
         self._add(pieces, visible, last, is_last=True)
         return tuple(pieces)
+
+    def _visible_parts(self, visible: str) -> tuple[ReplyPart, ...]:
+        """Return the parts of the visible text that may have something new; the last one is open.
+
+        Where no marker is near, and the open part has text already, all of the text is of that kind. Otherwise the
+        markers in the settled text are read for good, and those behind it on a copy of the scan. So a part that an
+        earlier copy has closed comes again; nothing of it is new.
+        """
+        last = self._returned.last
+        no_marker_is_near = len(visible) == len(self._text) and len(visible) > self._open_until
+        if no_marker_is_near and last is not _Last.MARKER:
+            return (ReplyPart(0, len(visible), last is _Last.THOUGHT),)
+        # The parts that were closed before are in pieces already.
+        known = self._settled.closed
+        self._settled.read_markers(self._text, len(self._text) - _SETTLED)
+        parting = self._settled.fork(known)
+        parting.read_markers(visible, len(visible))
+        return parting.parts()
 
     def _take_blanks(self) -> str:
         blanks = "".join(self._blanks)
@@ -200,19 +242,21 @@ class PartsReader:
         before a call, and where the answer has nothing but blanks so far. They come with later text, as part of the
         next marker or of the answer. A part of the answer that a marker has ended returns them at once.
         """
-        if self._has_call:
+        if self._returned.last is _Last.CALL:
             return
         inside = part.is_thought
         # The part is new, or only its marker was returned: blanks that belong to the marker may still come.
-        has_none_of_its_text = part.start >= self._given or not self._in_text
-        if has_none_of_its_text:
-            self._give(pieces, text[self._given : self._marker_end(text, part)], inside, is_mark=True)
-        body = text[self._given : part.end]
+        if part.start >= self._returned.end or self._returned.last is _Last.MARKER:
+            self._give(pieces, Piece(text[self._returned.end : self._marker_end(text, part)], inside, is_mark=True))
+        body = text[self._returned.end : part.end]
+        has_call = False
         if self._call_marks and not inside:
-            at, self._has_call = self._call_in(body)
-            body = body[:at] if is_last or self._has_call else body
-        blanks_wait = is_last or inside or self._has_call or not (self._has_answer or body.strip())
-        self._give(pieces, body.rstrip() if blanks_wait else body, inside)
+            at, has_call = self._call_in(body)
+            body = body[:at] if is_last or has_call else body
+        blanks_wait = is_last or inside or has_call or not (self._returned.has_answer or body.strip())
+        self._give(pieces, Piece(body.rstrip() if blanks_wait else body, inside))
+        if has_call:
+            self._returned = replace(self._returned, last=_Last.CALL)
 
     def _marker_end(self, text: str, part: ReplyPart) -> int:
         """Return where the marker before a part ends, with the blanks that belong to it.
@@ -220,20 +264,17 @@ class PartsReader:
         As in `Thoughts`, blanks behind a marker belong to it before a thought, and before the first text of the answer.
         They are text of the answer where it goes on behind a later marker, and at the very beginning of the reply.
         """
-        end = max(part.start, self._given)
-        if part.is_thought or (part.start > 0 and not self._has_answer and not self._shaped):
+        end = max(part.start, self._returned.end)
+        if part.is_thought or (part.start > 0 and not self._returned.has_answer and not self._shaped):
             body = text[end : part.end]
             end += len(body) - len(body.lstrip())
         return end
 
-    def _give(self, pieces: list[Piece], text: str, inside: bool, *, is_mark: bool = False) -> None:
-        """Add a piece that begins where the last one ended, unless its text is empty."""
-        if text:
-            pieces.append(Piece(text, inside, is_mark))
-            self._given += len(text)
-            self._inside = inside
-            self._in_text = not is_mark
-            self._has_answer |= not (inside or is_mark)
+    def _give(self, pieces: list[Piece], piece: Piece) -> None:
+        """Add a piece, which begins where the last one ended, unless its text is empty."""
+        if piece.text:
+            pieces.append(piece)
+            self._returned = self._returned.after(piece)
 
     def _call_in(self, text: str) -> tuple[int, bool]:
         """Return where a call begins in more of the answer, or may begin at its end, and whether its mark is whole."""

@@ -210,7 +210,7 @@ class Statistics:
         accepted: Accepted drafted tokens that are in the reply, summed over rounds.
         from_chat: Accepted tokens that prompt lookup found in this chat.
         from_replies: Accepted tokens that prompt lookup found in earlier replies.
-        from_phrases: Accepted tokens that often follow the last ones, in answers that come with rdchat.
+        from_phrases: Accepted tokens from the n-gram table: they often follow the last ones in shipped answers.
         target_calls: Decode calls whose output is used; prefill does not count.
         verified_nodes: Packed rows of all rounds, the roots included, padding excluded.
         host_syncs: How often the host waited for the device while decoding.

@@ -36,8 +36,8 @@ EARLIER_REPLIES = "replies"
 """Names the source of a token that prompt lookup found in an earlier reply; other sources have the names of modes."""
 SHAPE = "shape"
 """Names the source of a token that the answer's shape forces."""
-PHRASES = "phrases"
-"""Names the source of a token that often follows the last few, in answers that come with rdchat."""
+NGRAMS = "phrases"
+"""Names the source of a token from the n-gram table; stored replies have this name."""
 
 
 class ShapeKind(StrEnum):
@@ -416,18 +416,18 @@ class NodeSource(IntEnum):
         CHAT: Prompt lookup in this chat.
         REPLIES: Prompt lookup in earlier replies.
         SHAPE: The only text that the answer format, or the limit of a thought, allows.
-        PHRASES: What often follows the last tokens, in answers that come with rdchat.
+        NGRAMS: The n-gram table: what often follows the last tokens, in answers that come with rdchat.
     """
 
     DRAFTER = 0
     CHAT = 1
     REPLIES = 2
     SHAPE = 3
-    PHRASES = 4
+    NGRAMS = 4
 
     def named(self, drafter: str) -> str:
         """Return the name of a token's source, given that of the draft's drafter."""
-        return (drafter, Mode.LOOKUP.value, EARLIER_REPLIES, SHAPE, PHRASES)[self]
+        return (drafter, Mode.LOOKUP.value, EARLIER_REPLIES, SHAPE, NGRAMS)[self]
 
 
 @runtime_checkable

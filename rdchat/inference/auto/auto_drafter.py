@@ -60,7 +60,7 @@ from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.drafting.lookup import lookup_draft
-from rdchat.inference.drafting.lookup_index import Phrases
+from rdchat.inference.drafting.lookup_index import NgramModel
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification import KVCache, LoadedModel, Verified
 from rdchat.machine import OtherPrograms
@@ -289,7 +289,7 @@ class AutoDrafter(Drafter):
     Args:
         state: Costs and estimates of the target and its drafters.
         job: Prompt and request.
-        phrases_for: Returns what a table of phrases expects in a reply; asked where there is no other drafter.
+        ngrams_for: Returns what an n-gram table expects in a reply; asked where there is no other drafter.
 
     Attributes:
         controller: Plans each call.
@@ -301,7 +301,7 @@ class AutoDrafter(Drafter):
         self,
         state: AutoState,
         job: ReplyJob,
-        phrases_for: Callable[[GenerationRequest], Phrases | None] = lambda _: None,
+        ngrams_for: Callable[[GenerationRequest], NgramModel | None] = lambda _: None,
     ) -> None:
         prompt = job.prompt
         request = job.request
@@ -317,8 +317,8 @@ class AutoDrafter(Drafter):
             sources.append(draft_model_source(estimates.chains, state.costs, lambda: model.unread, state.trees))
         if head:
             sources.append(head_source(estimates.head, state.costs, state.width, head.head.max_drafted))
-        # Beside a head or a draft model, phrases were measured to gain nothing: docs/adr/0045.
-        phrases = None if sources else phrases_for(request)
+        # Beside a head or a draft model, n-grams were measured to gain nothing: docs/adr/0045.
+        ngrams = None if sources else ngrams_for(request)
         self.controller = Controller(
             state.planner,
             estimates,
@@ -326,7 +326,7 @@ class AutoDrafter(Drafter):
             sources,
             trees=state.trees,
             earlier=request.earlier,
-            phrases=phrases,
+            ngrams=ngrams,
             forced=job.matcher.forced if job.matcher else lambda _limit: (),
         )
         self.policy = TimedPolicy(self.controller, job.ledger)

@@ -11,7 +11,7 @@ from rdchat.inference.api import AutoChoice, EarlierReplies, Mode
 from rdchat.inference.auto.cost_model import MAX_ROWS
 from rdchat.inference.auto.planner import AcceptanceEstimates, Choice, Plan, Planner, Source, explanation, lookup_drafts
 from rdchat.inference.decoding.loop import Call, CallResult, RoundPlan
-from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, Phrases
+from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, NgramModel
 
 # After this many rounds plain steps are timed again, unless rounds are surely faster.
 _PLAIN_EVERY = 40
@@ -68,7 +68,7 @@ class Controller:
         sources: The drafters besides prompt lookup.
         trees: Whether the target verifies trees; otherwise prompt lookup drafts chains.
         earlier: Earlier replies, if prompt lookup may use them.
-        phrases: What often follows the last tokens; None for nothing.
+        ngrams: What often follows the last tokens, by n-grams; None for nothing.
         forced: Returns the tokens that the answer's shape leaves no choice for, at most as many as its argument.
 
     Attributes:
@@ -84,12 +84,12 @@ class Controller:
         *,
         trees: bool = True,
         earlier: EarlierReplies | None = None,
-        phrases: Phrases | None = None,
+        ngrams: NgramModel | None = None,
         forced: Callable[[int], Sequence[int]] = lambda _limit: (),
     ) -> None:
         estimates.keep_share(_OTHER_TEXT)
         self.text = list(prompt)
-        self._index = LookupIndex(prompt, estimates.lookup, earlier, phrases)
+        self._index = LookupIndex(prompt, estimates.lookup, earlier, ngrams)
         self._trees = trees
         self._forced = forced
         self._planner = planner

@@ -168,7 +168,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         cells = [index for index, cell in enumerate(plan.all_cells) if cell.dtype == dtype]
         baselines = [index for index in cells if index < len(plan.baselines)]
         not_run = self._warm_up(session, cells)
-        session.drafters.phrases.finish_counting()
+        session.drafters.ngrams.finish_counting()
         if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
             auto = session.drafters.auto
             parts = auto.unmeasured

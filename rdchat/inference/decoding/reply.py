@@ -16,7 +16,7 @@ from mlx_lm.tool_parsers.json_tools import parse_tool_call
 from rdchat.files import json_or_none
 from rdchat.inference.api import (
     EARLIER_REPLIES,
-    PHRASES,
+    NGRAMS,
     AutoChoice,
     FinishReason,
     GenerationRequest,
@@ -248,7 +248,7 @@ class Reply:
             accepted=1,
             from_chat=source == Mode.LOOKUP,
             from_replies=source == EARLIER_REPLIES,
-            from_phrases=source == PHRASES,
+            from_phrases=source == NGRAMS,
         )
         without = _changed(self.counters.accepted_lengths, position - 1, -1)
         self.counters = replace(self.counters, accepted_lengths=_changed(without, position, 1))

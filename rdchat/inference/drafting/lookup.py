@@ -1,6 +1,6 @@
 """The mode of prompt lookup: offers what followed the text's ending before, or often follows in other texts.
 
-It looks in the chat, in earlier replies, and in a table of common phrases; `LookupIndex` does the work.
+It looks in the chat, in earlier replies, and in a table of n-grams; `LookupIndex` does the work.
 """
 
 from typing import override
@@ -10,7 +10,7 @@ import numpy as np
 from rdchat.inference.api import DraftSettings, EarlierReplies, NodeSource, Stage
 from rdchat.inference.decoding.draft import BegunDraft, Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, Phrases, max_nodes
+from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, NgramModel, max_nodes
 from rdchat.inference.verification import PackedTree, PrefixTree, Verified
 
 
@@ -26,7 +26,7 @@ class LookupDrafter(Drafter):
         ledger: Records the time of its stages; None records nothing.
         trees: Whether the target verifies trees.
         earlier: Earlier replies, if they may be used.
-        phrases: What often follows the last tokens; None for nothing.
+        ngrams: What often follows the last tokens, by n-grams; None for nothing.
     """
 
     name = "lookup"
@@ -39,10 +39,10 @@ class LookupDrafter(Drafter):
         *,
         trees: bool = False,
         earlier: EarlierReplies | None = None,
-        phrases: Phrases | None = None,
+        ngrams: NgramModel | None = None,
     ) -> None:
         self._ledger = ledger or Ledger()
-        self._index = LookupIndex(tokens, earlier=earlier, phrases=phrases)
+        self._index = LookupIndex(tokens, earlier=earlier, ngrams=ngrams)
         self._draft_tokens = draft_tokens
         self._trees = trees
         self._began = False

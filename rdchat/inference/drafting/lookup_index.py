@@ -3,7 +3,7 @@
 A match is an earlier place where the last tokens of the text stand, with the tokens that followed it. Saxena 2023,
 "Prompt Lookup Decoding", copies what followed one match. Here all matches vote for the next token, as in suffix
 decoding (Oliaro et al. 2024, arXiv 2411.04975): longer ones count more, and the tree of what followed them has a chance
-at each node, learnt from what was accepted. A table of phrases gets the votes for "none of the matches", and shares
+at each node, learnt from what was accepted. An n-gram table gets the votes for "none of the matches", and shares
 them out.
 """
 
@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from itertools import cycle, islice, takewhile
 
 from rdchat.inference.api import EarlierReplies, LookupMatch, NodeSource
-from rdchat.inference.drafting.phrase_table import LONGEST_RUN, PhraseTable
+from rdchat.inference.drafting.ngram_table import LONGEST_RUN, NgramTable
 
 # Number of tokens that are compared before two positions; longer matches count as this long.
 LONGEST_MATCH = 32
@@ -42,7 +42,7 @@ _IDS = range(2**31)
 # Tokens of an ending that are looked up, longest first.
 _RUNS = (6, 2, 1)
 _MAX_MATCHES = 16
-_SOURCES = (NodeSource.CHAT, NodeSource.REPLIES, NodeSource.PHRASES)
+_SOURCES = (NodeSource.CHAT, NodeSource.REPLIES, NodeSource.NGRAMS)
 
 
 class Rate:
@@ -88,11 +88,11 @@ class LookupEstimate:
     agree raise it, others lower it. Matches in earlier replies count half.
 
     Attributes:
-        phrases: How often the likeliest token of a table of phrases came, over how often the table expected it.
+        ngrams: How often the likeliest token of an n-gram table came, over how often the table expected it.
     """
 
     def __init__(self) -> None:
-        self.phrases = Rate(1.0, _WEIGHT, _FADE)
+        self.ngrams = Rate(1.0, _WEIGHT, _FADE)
         self._rates = [[Rate(prior, _WEIGHT, _FADE) for prior in priors] for priors in (_IN_CHAT, _IN_REPLIES)]
 
     def odds(self) -> tuple[list[float], list[float]]:
@@ -111,11 +111,11 @@ class LookupEstimate:
         self._rates[earlier][_CLASSES[match]].learn(float(right))
 
 
-class Phrases:
-    """What a table of phrases expects in one reply.
+class NgramModel:
+    """What an n-gram table expects in one reply.
 
     Its chances get the noise of the reply's sampling, as a head's do. They also get a factor, since a text may have
-    more or fewer common phrases than usual: how often the likeliest token came, over how often the table expected it.
+    more or fewer common n-grams than usual: how often the likeliest token came, over how often the table expected it.
     It is learnt in this text, and over all texts (`of_texts`).
 
     Args:
@@ -125,7 +125,7 @@ class Phrases:
     """
 
     def __init__(
-        self, table: PhraseTable, temperature: float = 0.0, noise: Callable[[int, int], float] = lambda *_: 0.0
+        self, table: NgramTable, temperature: float = 0.0, noise: Callable[[int, int], float] = lambda *_: 0.0
     ) -> None:
         self._table = table
         self._temperature = temperature
@@ -195,7 +195,7 @@ class LookupTree:
         parents: Number of each node's parent; 0 for the root.
         depths: Depth of each node, from 1.
         chances: Chance that the path is accepted up to the node; chances never rise.
-        sources: What has the most votes for each node: the chat, earlier replies, or phrases.
+        sources: What has the most votes for each node: the chat, earlier replies, or n-grams.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -333,7 +333,7 @@ class LookupIndex:
         tokens: The conversation so far.
         estimate: How often matches are right; learns from every further token.
         earlier: Earlier replies, if they may be used.
-        phrases: What often follows the last tokens; None for nothing.
+        ngrams: What often follows the last tokens, by n-grams; None for nothing.
     """
 
     def __init__(
@@ -341,12 +341,12 @@ class LookupIndex:
         tokens: Iterable[int],
         estimate: LookupEstimate | None = None,
         earlier: EarlierReplies | None = None,
-        phrases: Phrases | None = None,
+        ngrams: NgramModel | None = None,
     ) -> None:
         self._text = Occurrences(tokens)
         self._estimate = estimate or LookupEstimate()
         self._earlier = earlier
-        self._phrases = phrases
+        self._ngrams = ngrams
         # None until the present ending is looked up.
         self._matches: list[LookupMatch] | None = None
 
@@ -362,8 +362,8 @@ class LookupIndex:
             self._estimate.learn(match.length, match.earlier, match.following[0] == tokens[0])
         text = self._text.tokens
         for token in tokens:
-            if self._phrases is not None:
-                self._phrases.learn(text[-LONGEST_RUN:], len(text), token, self._estimate.phrases)
+            if self._ngrams is not None:
+                self._ngrams.learn(text[-LONGEST_RUN:], len(text), token, self._estimate.ngrams)
             text.append(token)
         self._matches = None
 
@@ -392,8 +392,8 @@ class LookupIndex:
         added = 0
         while len(tree.tokens) < nodes:
             if depth < deepest:
-                phrases = self._phrases_after(tree, node, depth)
-                for token, share, agreeing, source in _votes(matches, depth, odds, phrases, chain):
+                ngrams = self._ngrams_after(tree, node, depth)
+                for token, share, agreeing, source in _votes(matches, depth, odds, ngrams, chain):
                     if chance * share >= min_chance:
                         added += 1
                         heappush(waiting, (-chance * share, added, token, node, agreeing, source))
@@ -407,14 +407,14 @@ class LookupIndex:
                 column.append(value)
         return tree
 
-    def _phrases_after(self, tree: LookupTree, node: int, depth: int) -> dict[int, float]:
+    def _ngrams_after(self, tree: LookupTree, node: int, depth: int) -> dict[int, float]:
         """Return what often follows the path to a node at a depth, with chances."""
-        if self._phrases is None:
+        if self._ngrams is None:
             return {}
         text = self._text.tokens
         path = tree.path_to(node, LONGEST_RUN)
         ending = [*text[max(len(text) + len(path) - LONGEST_RUN, 0) :], *path]
-        return self._phrases.chances(ending, len(text) + depth, self._estimate.phrases)
+        return self._ngrams.chances(ending, len(text) + depth, self._estimate.ngrams)
 
     def _find_matches(self) -> list[LookupMatch]:
         """Return the matches of the ending, in the chat and in earlier replies."""
@@ -442,12 +442,12 @@ def _votes(
     matches: list[LookupMatch],
     depth: int,
     odds: tuple[list[float], list[float]],
-    phrases: dict[int, float],
+    ngrams: dict[int, float],
     chain: bool,
 ) -> list[tuple[int, float, list[LookupMatch], NodeSource]]:
-    """Return the tokens of matches at a depth and of phrases, with their chances, their matches, and their source."""
-    # By token: the votes of the chat, of earlier replies and of phrases; and the matches that go on with it.
-    votes: dict[int, list[float]] = {token: [0.0, 0.0, phrases[token]] for token in phrases if token in _IDS}
+    """Return the tokens of matches at a depth and of n-grams, with their chances, their matches, and their source."""
+    # By token: the votes of the chat, of earlier replies and of n-grams; and the matches that go on with it.
+    votes: dict[int, list[float]] = {token: [0.0, 0.0, ngrams[token]] for token in ngrams if token in _IDS}
     agreeing: dict[int, list[LookupMatch]] = {token: [] for token in votes}
     # The vote for none of the matches.
     total = 1.0

@@ -76,7 +76,7 @@ type Newest = Callable[[str], Iterable[tuple[int, Sequence[int] | None, str]]]
 
 
 def updated_index(
-    newest: Newest, save: Callable[[int, str, Sequence[int]], None], model: ModelInfo, index: ReplyIndex | None
+    newest: Newest, save: Callable[[int, str, Sequence[int]], object], model: ModelInfo, index: ReplyIndex | None
 ) -> ReplyIndex | None:
     """Return the index of the stored replies: the present one, or a new one where it is out of date.
 

@@ -469,4 +469,7 @@ FAMILIES = (
         size={"longest_edge": ""},
     ),
 )
-"""All families. Qwen's model types in mlx-lm are qwen3_vl, qwen3_5 and their variants with experts."""
+"""All families. Qwen's model types in mlx-lm are qwen3_vl, qwen3_5 and their variants with experts.
+
+After a change run scripts/families_page.py, which writes the table in docs/families.md.
+"""

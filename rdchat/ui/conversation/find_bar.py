@@ -54,10 +54,12 @@ class FindBar(Ground):
         self._here: list[int] = []
         self._elsewhere: tuple[int, ...] = ()
         self._index = -1
-        # The words of a search of all chats that the bar follows; it closes with that search.
-        self._followed = ""
-        # Whether to go to the last message that the next search finds.
-        self._pending_match = False
+        # The words of the sidebar's search of all chats, while the bar shows their places in this one: it closes with
+        # that search. Empty once the bar was opened to type in.
+        self._sidebar_words = ""
+        # Whether the bar goes to the last message of the next result, or keeps its place. A search sets it; so does the
+        # step to another version of the chat, whose search begins when that version is shown (`show_chat`).
+        self._goes_to_result = False
         self.field = SearchField(theme, "Find in this chat", "Find in this chat", escape_clears=False)
         self.field.setMaximumWidth(_FIELD_WIDTH)
         self.field.setMinimumWidth(_FIELD_WIDTH // 3)
@@ -79,7 +81,7 @@ class FindBar(Ground):
 
     def open_bar(self) -> None:
         """Show the bar to type in."""
-        self._followed = ""
+        self._sidebar_words = ""
         self.show()
         self.field.setFocus(Qt.FocusReason.ShortcutFocusReason)
         self.field.selectAll()
@@ -87,10 +89,10 @@ class FindBar(Ground):
     def follow(self, text: str) -> None:
         """Search for the words of a search of all chats, and show the bar if a message has them; empty at its end."""
         if not text:
-            if self._followed:
+            if self._sidebar_words:
                 self.close_bar()
             return
-        self._followed = text
+        self._sidebar_words = text
         if self.field.text() != text:
             self.field.setText(text)
         self._look(go_there=True)
@@ -101,7 +103,7 @@ class FindBar(Ground):
         had_focus = focused is not None and self.isAncestorOf(focused)
         self.field.typing.stop()
         self.hide()
-        self._followed = ""
+        self._sidebar_words = ""
         self._here = []
         self._elsewhere = ()
         self._index = -1
@@ -114,7 +116,7 @@ class FindBar(Ground):
         other = conversation_id != self._chat
         self._chat = conversation_id
         if not self.isHidden():
-            self._look(go_there=other or self._pending_match)
+            self._look(go_there=other or self._goes_to_result)
 
     def go_to_match(self, by: int) -> None:
         """Go to the next word, or for -1 to the one before; beyond the last one it begins anew.
@@ -153,7 +155,7 @@ class FindBar(Ground):
     def _look(self, *, go_there: bool) -> None:
         """Search the chat for the words in the field; `go_there`: go to the last message that has them."""
         self.field.typing.stop()
-        self._pending_match = go_there
+        self._goes_to_result = go_there
         text = self.field.text().strip()
         self._transcript.hits.mark_matches(WordMatcher(text))
         if self._chat is None or not text:
@@ -168,7 +170,7 @@ class FindBar(Ground):
         """
         if matches.conversation_id != (self._chat or 0) or matches.text != self.field.text().strip():
             return
-        if self._followed and matches.text == self._followed:
+        if self._sidebar_words and matches.text == self._sidebar_words:
             # The words may be in the chat's title only.
             self.setVisible(bool(matches.ids))
         if self.isHidden():
@@ -178,8 +180,8 @@ class FindBar(Ground):
         current = self._here[self._index] if 0 <= self._index < len(self._here) else None
         self._here = [message_id for message_id in path if message_id in ids]
         self._elsewhere = tuple(sorted(ids - set(path)))
-        go_there = self._pending_match
-        self._pending_match = False
+        go_there = self._goes_to_result
+        self._goes_to_result = False
         if self._here and go_there:
             self._go(len(self._here) - 1)
         else:
@@ -213,5 +215,5 @@ class FindBar(Ground):
 
     def _ask_for_version(self) -> None:
         if self._elsewhere:
-            self._pending_match = True
+            self._goes_to_result = True
             self.version_requested.emit(self._elsewhere[-1])

@@ -14,7 +14,7 @@ from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPalette, QTextCharF
 from PySide6.QtWidgets import QFrame, QScrollArea
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.inference.api import EARLIER_REPLIES, PHRASES, SHAPE, Mode, RoundTree
+from rdchat.inference.api import EARLIER_REPLIES, NGRAMS, SHAPE, Mode, RoundTree
 from rdchat.ui.plots.drawing import Chart, Drawing
 from rdchat.ui.style import MEDIUM, Theme, announce, control_font, formatting, paint_focus, set_tip
 from rdchat.wording import counted
@@ -65,7 +65,7 @@ STYLES = {
     EARLIER_REPLIES: DrafterStyle(
         f"{Mode.LOOKUP.label}, earlier replies", "replies", "╌┈", _Underline.DashDotLine, (3.0, 1.4, 1.0, 1.4)
     ),
-    PHRASES: DrafterStyle("Common phrases", "phrases", "~~", _Underline.WaveUnderline, (2.0, 1.0, 1.0, 1.0)),
+    NGRAMS: DrafterStyle("Common phrases", "phrases", "~~", _Underline.WaveUnderline, (2.0, 1.0, 1.0, 1.0)),
     SHAPE: DrafterStyle("Answer format", "shape", "╍╍", _Underline.DashDotDotLine, (6.0, 2.0)),
 }
 
@@ -145,7 +145,7 @@ def round_text(trace: ReplyTrace, number: int) -> str:
 def _empty_text(trace: ReplyTrace) -> str:
     """Return why a step has no draft: prompt lookup is the one drafter that may find nothing."""
     others = {drafter for each in trace.rounds if each.tree for drafter in each.tree.drafters}
-    others -= {"", Mode.LOOKUP.value, EARLIER_REPLIES, PHRASES, SHAPE}
+    others -= {"", Mode.LOOKUP.value, EARLIER_REPLIES, NGRAMS, SHAPE}
     return "Nothing was drafted." if others else "No earlier text to copy from."
 
 

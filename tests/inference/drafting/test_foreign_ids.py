@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings, strategies as some
 from rdchat.inference.api import DRAFTERS, GenerationRequest, Mode
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.drafting.lookup_index import Phrases
-from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
+from rdchat.inference.drafting.lookup_index import NgramModel
+from rdchat.inference.drafting.ngram_table import NgramTable, count_ngrams, write_table
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
@@ -41,26 +41,26 @@ def followed_by(reply: Sequence[int], ids: Sequence[int]) -> list[int]:
     return [each for token in reply for each in (token, *ids)]
 
 
-def table_of(path: Path, reply: Sequence[int], ids: Sequence[int]) -> PhraseTable:
+def table_of(path: Path, reply: Sequence[int], ids: Sequence[int]) -> NgramTable:
     """Return a table, with the right checksum, in which these ids follow each token of a reply."""
-    write_table(path, count_phrases([([a, each, b], 0) for a, b in pairwise(reply) for each in ids for _ in range(3)]))
-    return PhraseTable(path)
+    write_table(path, count_ngrams([([a, each, b], 0) for a, b in pairwise(reply) for each in ids for _ in range(3)]))
+    return NgramTable(path)
 
 
 @_ANY
 @given(_UNSIGNED, _IDS, some.sampled_from([0.0, 0.9]), some.sampled_from(MODELS))
-def test_phrases_earlier_replies_and_the_chat_change_no_text(
-    tmp_path: Path, of_phrases: list[int], ids: list[int], temperature: float, target: object
+def test_ngrams_earlier_replies_and_the_chat_change_no_text(
+    tmp_path: Path, of_ngrams: list[int], ids: list[int], temperature: float, target: object
 ) -> None:
     """A forged table with ids from 2**31 on ended each reply."""
     model = target()  # type: ignore[operator]
     asked = request(temperature)
     reply = plain(model, asked).token_ids
     earlier = ReplyIndex({1: followed_by(reply, ids)})
-    table = table_of(tmp_path / "table", reply, of_phrases)
+    table = table_of(tmp_path / "table", reply, of_ngrams)
     for mode in (*DRAFTERS, Mode.AUTO):
         session = ready_session(model)
-        session.drafters.phrases.for_reply = lambda _: Phrases(table, temperature)  # type: ignore[method-assign]
+        session.drafters.ngrams.for_reply = lambda _: NgramModel(table, temperature)  # type: ignore[method-assign]
         again = replace(asked, earlier=earlier, draft=settings_of(mode))
         assert reply_end(session.generate(again)).token_ids == reply, mode
     looked_up = LookupDrafter(followed_by(reply, ids), 4, trees=True)

@@ -31,10 +31,10 @@ from rdchat.inference.drafting.lookup_index import (
     LookupEstimate,
     LookupIndex,
     LookupTree,
+    NgramModel,
     Occurrences,
-    Phrases,
 )
-from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
+from rdchat.inference.drafting.ngram_table import NgramTable, count_ngrams, write_table
 from rdchat.inference.drafting.reply_index import BUILT_TOKENS, MAX_TOKENS, ReplyIndex
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
@@ -190,23 +190,23 @@ def test_a_tree_is_numbered_depth_first_and_likelier_siblings_stay_first() -> No
     )
 
 
-def phrases_of(folder: Path, *texts: list[int]) -> PhraseTable:
-    write_table(folder / "phrases", count_phrases([(text, 0) for text in texts]))
-    return PhraseTable(folder / "phrases")
+def ngrams_of(folder: Path, *texts: list[int]) -> NgramTable:
+    write_table(folder / "n-grams", count_ngrams([(text, 0) for text in texts]))
+    return NgramTable(folder / "n-grams")
 
 
-def test_phrases_draft_where_nothing_in_the_chat_repeats(tmp_path: Path) -> None:
-    index = LookupIndex([90, 1], phrases=Phrases(phrases_of(tmp_path, *[[1, 2, 3, 4]] * 3)))
+def test_ngrams_draft_where_nothing_in_the_chat_repeats(tmp_path: Path) -> None:
+    index = LookupIndex([90, 1], ngrams=NgramModel(ngrams_of(tmp_path, *[[1, 2, 3, 4]] * 3)))
     tree = index.draft_tree(3)
     assert (tree.tokens, tree.parents) == ([2, 3, 4], [0, 1, 2])
-    assert tree.sources == [NodeSource.PHRASES] * 3
+    assert tree.sources == [NodeSource.NGRAMS] * 3
 
 
-def test_phrases_and_matches_vote_together(tmp_path: Path) -> None:
-    table = phrases_of(tmp_path, *[[1, 2]] * 3, *[[1, 3]] * 2)
+def test_ngrams_and_matches_vote_together(tmp_path: Path) -> None:
+    table = ngrams_of(tmp_path, *[[1, 2]] * 3, *[[1, 3]] * 2)
     text = [1, 3, 9, 1]
     alone = dict(zip((tree := LookupIndex(text).draft_tree(2)).tokens, tree.chances, strict=True))
-    tree = LookupIndex(text, phrases=Phrases(table)).draft_tree(2, deepest=1)
+    tree = LookupIndex(text, ngrams=NgramModel(table)).draft_tree(2, deepest=1)
     both = dict(zip(tree.tokens, tree.chances, strict=True))
     assert both[3] > alone[3]
     assert 0 < both[2] < both[3]
@@ -218,8 +218,8 @@ def test_phrases_and_matches_vote_together(tmp_path: Path) -> None:
 def test_chances_of_a_tree_are_shares_of_the_parents(
     tmp_path_factory: pytest.TempPathFactory, text: list[int], answer: list[int]
 ) -> None:
-    table = phrases_of(tmp_path_factory.mktemp("table"), *[answer] * 2, answer[::-1])
-    index = LookupIndex(text, phrases=Phrases(table, 0.7, lambda position, token: float((position + token) % 3)))
+    table = ngrams_of(tmp_path_factory.mktemp("table"), *[answer] * 2, answer[::-1])
+    index = LookupIndex(text, ngrams=NgramModel(table, 0.7, lambda position, token: float((position + token) % 3)))
     for token in answer:
         index.extend([token])
     tree = index.draft_tree(20)
@@ -231,25 +231,25 @@ def test_chances_of_a_tree_are_shares_of_the_parents(
 
 
 @pytest.mark.parametrize("came", [True, False])
-def test_what_came_changes_the_chances_of_phrases(tmp_path: Path, came: bool) -> None:
-    table = phrases_of(tmp_path, *[[1, 2]] * 2, [1, 3])
-    of_texts = LookupEstimate().phrases
-    phrases = Phrases(table)
-    before = phrases.chances([1], 1, of_texts)
+def test_what_came_changes_the_chances_of_ngrams(tmp_path: Path, came: bool) -> None:
+    table = ngrams_of(tmp_path, *[[1, 2]] * 2, [1, 3])
+    of_texts = LookupEstimate().ngrams
+    ngrams = NgramModel(table)
+    before = ngrams.chances([1], 1, of_texts)
     for _ in range(20):
-        phrases.learn([1], 1, 2 if came else 7, of_texts)
-    after = phrases.chances([1], 1, of_texts)
-    in_another_text = Phrases(table).chances([1], 1, of_texts)
+        ngrams.learn([1], 1, 2 if came else 7, of_texts)
+    after = ngrams.chances([1], 1, of_texts)
+    in_another_text = NgramModel(table).chances([1], 1, of_texts)
     assert (after[2] > in_another_text[2] > before[2]) if came else (after[2] < in_another_text[2] < before[2])
     assert sum(after.values()) <= 1 + 1e-9
 
 
-def test_noise_decides_between_phrases_where_replies_are_sampled(tmp_path: Path) -> None:
-    table = phrases_of(tmp_path, *[[1, 2]] * 3, *[[1, 3]] * 2)
+def test_noise_decides_between_ngrams_where_replies_are_sampled(tmp_path: Path) -> None:
+    table = ngrams_of(tmp_path, *[[1, 2]] * 3, *[[1, 3]] * 2)
     for drawn in (2, 3):
         noise = {2: 0.0, 3: 0.0} | {drawn: 2.0}
-        phrases = Phrases(table, 0.9, lambda _position, token, noise=noise: noise[token])
-        assert LookupIndex([1], phrases=phrases).draft_tree(1).tokens == [drawn]
+        ngrams = NgramModel(table, 0.9, lambda _position, token, noise=noise: noise[token])
+        assert LookupIndex([1], ngrams=ngrams).draft_tree(1).tokens == [drawn]
 
 
 def index_of(*replies: list[int]) -> ReplyIndex:

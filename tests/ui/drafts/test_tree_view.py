@@ -1,7 +1,7 @@
 import pytest
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.inference.api import DRAFTERS, EARLIER_REPLIES, PHRASES, SHAPE, RoundTree
+from rdchat.inference.api import DRAFTERS, EARLIER_REPLIES, NGRAMS, SHAPE, RoundTree
 from rdchat.ui.drafts.tree_view import (
     STYLES,
     PlacedNode,
@@ -94,7 +94,7 @@ def test_a_round_without_its_tree_counts_in_words(trace: ReplyTrace) -> None:
 
 
 def test_every_source_of_tokens_has_a_colour_and_a_line() -> None:
-    assert set(STYLES) == {"", EARLIER_REPLIES, PHRASES, SHAPE, *DRAFTERS}
+    assert set(STYLES) == {"", EARLIER_REPLIES, NGRAMS, SHAPE, *DRAFTERS}
     assert all(hasattr(Colors(dark=False), style.role) for style in STYLES.values())
     assert all(style.line for drafter, style in STYLES.items() if drafter)
 

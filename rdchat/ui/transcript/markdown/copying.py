@@ -98,9 +98,8 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
     lines: list[str] = []
     # The marker of the open item of each list around the block, the outermost first; empty where it is not selected.
     markers: list[str] = []
-    fence = ""
     above: Block | None = None
-    for index, block in enumerate(blocks):
+    for block in _with_whole_code(blocks):
         shared = _shared_nesting(block, above) if above else ""
         # Of an item: what is around its list, and the quotes that it begins with.
         around_list, _, in_item = block.nesting.rpartition("l")
@@ -114,26 +113,33 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
         markers += [""] * (block.indent - len(markers))
         if block.marker:
             markers[-1] = _marker(block, markers[-1]) if parser else block.marker
-        written = list(_lines(block, parser))
-        if block.kind is Kind.CODE:
-            # Each line of code is a block, or several if it is overlong; the blocks of one code have the same number.
-            begins_code = above is None or above.code != block.code
-            ends_code = index + 1 == len(blocks) or blocks[index + 1].code != block.code
-            if block.joined and not begins_code:
-                # It continues the overlong line whose beginning the block above is.
-                lines[-1] += written.pop(0)
-            if begins_code and parser:
-                fence = _fence(blocks, index)
-                written.insert(0, fence + block.language)
-            if ends_code and parser:
-                written.append(fence)
-        for number, line in enumerate(written):
+        for number, line in enumerate(_lines(block, parser)):
             margin = _margin(block.nesting, markers, parser)
             if number == 0 and block.marker:
                 margin = f"{_margin(around_list, markers, parser)}{markers[-1]} {_margin(in_item, [], parser)}"
             lines.append(margin + line if line else margin.rstrip())
         above = block
     return "\n".join(lines)
+
+
+def _with_whole_code(blocks: Sequence[Block]) -> Iterator[Block]:
+    """Yield blocks, with each code as one block of several lines.
+
+    Among `blocks` each line of code is one, or several if it is overlong; those of one code have the same number.
+    """
+    for code, group in groupby(blocks, lambda block: block.code):
+        if code < 0:
+            yield from group
+            continue
+        first, *others = group
+        text = _text_of(first)
+        for block in others:
+            text += _text_of(block) if block.joined else f"\n{_text_of(block)}"
+        yield replace(first, runs=(Run(text),))
+
+
+def _text_of(block: Block) -> str:
+    return "".join(run.text for run in block.runs)
 
 
 def _shared_nesting(block: Block, above: Block) -> str:
@@ -148,7 +154,7 @@ def _stands_close(block: Block, above: Block) -> bool:
     Below a text, the `-` of an empty item would make a heading of the text.
     """
     is_empty_item = block.kind is Kind.TEXT and not block.runs and above.runs and block.indent != above.indent
-    return block.joined or (0 <= block.code == above.code) or (block.tight and not is_empty_item)
+    return block.joined or (block.tight and not is_empty_item)
 
 
 def _margin(nesting: str, markers: Sequence[str], parser: MarkdownParser | None) -> str:
@@ -175,17 +181,20 @@ def _marker(block: Block, before: str) -> str:
     return number + delimiter
 
 
-def _fence(blocks: Sequence[Block], first: int) -> str:
-    """Return a fence that no line of the code block would close."""
-    lines = takewhile(lambda index: blocks[index].code == blocks[first].code, range(first, len(blocks)))
-    code = "\n".join(run.text for index in lines for run in blocks[index].runs)
-    sign = "~" if "`" in blocks[first].language else "`"
+def _fence(code: str, language: str) -> str:
+    """Return a fence that no line of a code would close."""
+    sign = "~" if "`" in language else "`"
     return sign * max(3, 1 + max(map(len, re.findall(f"{sign}+", code)), default=0))
 
 
 def _lines(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
-    """Yield the lines of a block, without its fence, and what lists and quotes put before them."""
+    """Yield the lines of a block, without what lists and quotes put before them."""
     match block.kind:
+        case Kind.CODE if parser:
+            fence = _fence(_text_of(block), block.language)
+            yield fence + block.language
+            yield from _text_of(block).split("\n")
+            yield fence
         case Kind.RULE:
             yield ("***" if block.nesting else "---") if parser else "—" * 3
         case Kind.TABLE:
@@ -200,7 +209,7 @@ def _lines(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
 
             yield from _heading(block, written_runs(block.runs, means_the_same)).split("\n")
         case _:
-            yield from "".join(run.text for run in block.runs).split("\n")
+            yield from _text_of(block).split("\n")
 
 
 def _is_as_typed(block: Block) -> bool:

@@ -1,7 +1,8 @@
-"""Which token often follows the last few, counted in many texts: drafts where nothing in the chat repeats. No MLX here.
+"""The n-gram table: which token often follows the last few, counted in many texts. No MLX here.
 
-`count_phrases` makes the table, and `PhraseTable` looks up in it. A run is one to four tokens in a row. For each run
-that came three times or more, a table has its most frequent followers. The chances from runs of different lengths are
+It drafts where nothing in the chat repeats; a person reads of "common phrases". `count_ngrams` makes the table, and
+`NgramTable` looks up in it. An n-gram is a run of one to four tokens and the token that follows it. For each run that
+came three times or more, a table has its most frequent followers. The chances from runs of different lengths are
 blended as in Witten and Bell 1991 ("The Zero-Frequency Problem", IEEE Transactions on Information Theory 37, method C):
 a run that was followed by n different tokens in its m occurrences leaves n / (n + m) of the chance to the next shorter
 run. He et al. 2024 ("REST", arXiv 2311.08252) draft from a datastore of texts, too.
@@ -36,7 +37,7 @@ _HEADER_CELLS = 3
 type Cells = npt.NDArray[np.uint32]
 
 
-def count_phrases(texts: Iterable[tuple[Sequence[int], int]]) -> Cells:
+def count_ngrams(texts: Iterable[tuple[Sequence[int], int]]) -> Cells:
     """Count what followed each run; returns the contents of a table's file.
 
     A run's key is a 32-bit hash of its tokens, and runs of all lengths are listed together. Two runs that have the same
@@ -83,7 +84,7 @@ def _columns(pairs: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> tu
     """Return the columns of a table from the sorted pairs of a run's key and its follower, and how often each came.
 
     A pair is one number: the key in its upper 32 bits, the follower in the lower ones. The columns are those of
-    `count_phrases`, in its order: keys, first followers, chances left, followers, and their chances.
+    `count_ngrams`, in its order: keys, first followers, chances left, followers, and their chances.
     """
     # `first` and `run_of` connect the pairs with the runs; a run's pairs stand together.
     keys, first, run_of = np.unique(pairs >> np.uint64(32), return_index=True, return_inverse=True)
@@ -113,7 +114,7 @@ def _with_header(*columns: Cells) -> Cells:
 
 
 def write_table(path: Path, cells: Cells) -> None:
-    """Write what `count_phrases` returned.
+    """Write what `count_ngrams` returned.
 
     Raises:
         StorageError: If it cannot be written.
@@ -123,7 +124,7 @@ def write_table(path: Path, cells: Cells) -> None:
         temporary.write_bytes(cells.tobytes())
 
 
-class PhraseTable:
+class NgramTable:
     """A table in a file, mapped into memory.
 
     Args:

@@ -1,4 +1,4 @@
-"""Keeps the table of phrases for a model's tokenizer: what often follows a few tokens; see `phrase_table`.
+"""Keeps the n-gram table for a model's tokenizer: what often follows a few tokens; see `ngram_table`.
 
 It is counted once, in the answers that come with rdchat. No text of a person is ever counted.
 """
@@ -15,8 +15,8 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.inference.api import GenerationRequest
 from rdchat.inference.decoding.sampling import noise_of_one
-from rdchat.inference.drafting.lookup_index import Phrases
-from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
+from rdchat.inference.drafting.lookup_index import NgramModel
+from rdchat.inference.drafting.ngram_table import NgramTable, count_ngrams, write_table
 from rdchat.inference.drafting.shipped_answers import (
     DEFAULT_MODEL,
     DEFAULT_TOKENIZER,
@@ -34,8 +34,8 @@ _REVISION = 1
 _TOGETHER = 32
 
 
-class CommonPhrases:
-    """The table of phrases of one model.
+class NgramStore:
+    """The n-gram table of one model.
 
     It is counted on a thread while the app is idle, once a reply could have used it; the replies after it draft from
     it. Models with the same tokenizer share a file in the cache folder.
@@ -48,25 +48,25 @@ class CommonPhrases:
     def __init__(self, folder: Path, tokenizers: TokenizerProcess) -> None:
         self._folder = folder
         self._tokenizers = tokenizers
-        self._table: PhraseTable | None = None
+        self._table: NgramTable | None = None
         # Whether a reply has looked for the table's file; where there was none, it is counted.
         self._opened = False
         # The count, running or ended; after an error it is not tried again.
-        self._counting: Job[PhraseTable] | None = None
-        self._thread = SerialThread("phrases")
+        self._counting: Job[NgramTable] | None = None
+        self._thread = SerialThread("n-grams")
 
-    def for_reply(self, request: GenerationRequest) -> Phrases | None:
+    def for_reply(self, request: GenerationRequest) -> NgramModel | None:
         """Return what the table expects in a reply; None while there is no table."""
         if not self._opened:
             self._opened = True
             # A table that is missing or damaged is counted later.
             with suppress(RdchatError):
-                self._table = PhraseTable(self._path())
+                self._table = NgramTable(self._path())
         if self._table is None:
             return None
         sampling = request.sampling
         temperature = 0.0 if sampling.greedy else sampling.temperature
-        return Phrases(self._table, temperature, partial(noise_of_one, request.seed))
+        return NgramModel(self._table, temperature, partial(noise_of_one, request.seed))
 
     def count_when_missed(self) -> None:
         """Begin to count, once, if a reply has found no table."""
@@ -90,7 +90,7 @@ class CommonPhrases:
         """Return the table's file."""
         return paths.cache_dir() / "phrases" / f"{tokenizer_key(self._folder)}-{_REVISION}"
 
-    def _count(self, job: Job[PhraseTable]) -> PhraseTable:
+    def _count(self, job: Job[NgramTable]) -> NgramTable:
         """Count the table and write it; runs on the thread."""
         answers = read_answers(shipped_path(DEFAULT_MODEL))
         texts = [(answer.tokens, answer.answer_start) for answer in answers]
@@ -103,14 +103,14 @@ class CommonPhrases:
             for text in written:
                 job.check_cancelled()
                 texts.append((self._tokenizers.encode_text(self._folder, text), 1))
-        write_table(self._path(), count_phrases(texts))
-        return PhraseTable(self._path())
+        write_table(self._path(), count_ngrams(texts))
+        return NgramTable(self._path())
 
     def _take(self, outcome: Any) -> None:
         """Take the table that was counted, or the error."""
-        if isinstance(outcome, PhraseTable):
+        if isinstance(outcome, NgramTable):
             self._table = outcome
         else:
-            _LOG.warning("Drafting goes on without common phrases: %s", outcome)
+            _LOG.warning("Drafting goes on without an n-gram table: %s", outcome)
             # The error stays with the job: it must not hold all answers.
             traceback.clear_frames(outcome.__traceback__)

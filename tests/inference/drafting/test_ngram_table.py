@@ -1,4 +1,4 @@
-"""The table of phrases gives the chances of Witten and Bell, from a file that is checked."""
+"""The n-gram table gives the chances of Witten and Bell, from a file that is checked."""
 
 import math
 from collections import Counter
@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from rdchat import paths
 from rdchat.errors import StorageError
 from rdchat.inference.api import (
-    PHRASES,
+    NGRAMS,
     ChatMessage,
     DraftSettings,
     GenerationRequest,
@@ -24,9 +24,9 @@ from rdchat.inference.api import (
 from rdchat.inference.auto.auto_drafter import AvailableDrafters
 from rdchat.inference.decoding.sampling import noise_of_one
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.drafting.common_phrases import CommonPhrases
-from rdchat.inference.drafting.lookup_index import LookupEstimate, Phrases, Rate
-from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
+from rdchat.inference.drafting.lookup_index import LookupEstimate, NgramModel, Rate
+from rdchat.inference.drafting.ngram_store import NgramStore
+from rdchat.inference.drafting.ngram_table import NgramTable, count_ngrams, write_table
 from rdchat.inference.drafting.shipped_answers import (
     DEFAULT_MODEL,
     DEFAULT_TOKENIZER,
@@ -45,10 +45,10 @@ _IDS = some.sampled_from([0, 1, 2, 70_000, 200_000])
 _TEXTS = some.lists(some.tuples(some.lists(_IDS, min_size=1, max_size=30), some.integers(0, 3)), max_size=4)
 
 
-def table(folder: Path, texts: list[tuple[list[int], int]]) -> PhraseTable:
-    path = folder / "phrases"
-    write_table(path, count_phrases(texts))
-    return PhraseTable(path)
+def table(folder: Path, texts: list[tuple[list[int], int]]) -> NgramTable:
+    path = folder / "n-grams"
+    write_table(path, count_ngrams(texts))
+    return NgramTable(path)
 
 
 def followers(texts: list[tuple[list[int], int]], run: tuple[int, ...]) -> Counter[int]:
@@ -95,7 +95,7 @@ def test_chances_are_steady_as_the_temperature_falls(
     noise = partial(noise_of_one, seed)
 
     def log_odds(temperature: float) -> dict[int, float]:
-        chances = Phrases(stored, temperature, noise).chances(ending, 9, Rate(1.0))
+        chances = NgramModel(stored, temperature, noise).chances(ending, 9, Rate(1.0))
         total = sum(chances.values())
         assert total <= 1 + 1e-6
         return {token: math.log(chance / max(1 - total, 1e-9)) for token, chance in chances.items()}
@@ -118,8 +118,8 @@ def test_nothing_follows_an_unknown_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["a byte", "cut", "empty", "gone"])
 def test_a_damaged_file_is_refused(tmp_path: Path, change: str) -> None:
-    path = tmp_path / "phrases"
-    write_table(path, count_phrases([([1, 2] * 5, 0)]))
+    path = tmp_path / "n-grams"
+    write_table(path, count_ngrams([([1, 2] * 5, 0)]))
     whole = path.read_bytes()
     match change:
         case "a byte":
@@ -131,7 +131,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: str) -> None:
         case "gone":
             path.unlink()
     with pytest.raises(StorageError):
-        PhraseTable(path)
+        NgramTable(path)
 
 
 _REQUEST = GenerationRequest((ChatMessage(Role.USER, "Why is the sky blue?"),))
@@ -144,7 +144,7 @@ def tables() -> list[Path]:
 @pytest.fixture
 def few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first hundred answers, as counting all takes seconds."""
-    monkeypatch.setattr("rdchat.inference.drafting.common_phrases.read_answers", first_answers)
+    monkeypatch.setattr("rdchat.inference.drafting.ngram_store.read_answers", first_answers)
 
 
 @cache
@@ -153,37 +153,37 @@ def first_answers(path: Path) -> list[TrainingConversation]:
 
 
 def test_a_table_is_counted_once_a_reply_has_missed_it(default_model: Path, few_answers: None) -> None:
-    phrases = CommonPhrases(default_model, shared_tokenizers())
-    phrases.finish_counting()
+    ngrams = NgramStore(default_model, shared_tokenizers())
+    ngrams.finish_counting()
     assert not tables(), "no reply could have used it"
-    assert phrases.for_reply(_REQUEST) is None
-    phrases.finish_counting()
+    assert ngrams.for_reply(_REQUEST) is None
+    ngrams.finish_counting()
     assert len(tables()) == 1
-    assert phrases.for_reply(_REQUEST) is not None
-    assert CommonPhrases(default_model, shared_tokenizers()).for_reply(_REQUEST) is not None, "the next start finds it"
+    assert ngrams.for_reply(_REQUEST) is not None
+    assert NgramStore(default_model, shared_tokenizers()).for_reply(_REQUEST) is not None, "the next start finds it"
 
 
 def test_a_table_that_was_waited_for_is_used_at_once(
     default_model: Path, few_answers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    phrases = CommonPhrases(default_model, shared_tokenizers())
-    assert phrases.for_reply(_REQUEST) is None
+    ngrams = NgramStore(default_model, shared_tokenizers())
+    assert ngrams.for_reply(_REQUEST) is None
     # A job makes its call after its result is there, so it may come later than the next reply.
-    monkeypatch.setattr(phrases, "_take", lambda _outcome: None)
-    phrases.finish_counting()
-    assert phrases.for_reply(_REQUEST) is not None
+    monkeypatch.setattr(ngrams, "_take", lambda _outcome: None)
+    ngrams.finish_counting()
+    assert ngrams.for_reply(_REQUEST) is not None
 
 
 def test_another_tokenizer_gets_a_table_of_its_own(few_answers: None, small_model: Path) -> None:
     """Without the default model on the machine nothing was counted, and nobody was told."""
     assert not paths.default_model_dir().exists()
-    phrases = CommonPhrases(small_model, shared_tokenizers())
-    assert phrases.for_reply(_REQUEST) is None
-    phrases.finish_counting()
-    found = phrases.for_reply(_REQUEST)
+    ngrams = NgramStore(small_model, shared_tokenizers())
+    assert ngrams.for_reply(_REQUEST) is None
+    ngrams.finish_counting()
+    found = ngrams.for_reply(_REQUEST)
     assert found is not None
     ids = shared_tokenizers().encode_text(small_model, "in the")
-    assert found.chances(ids, 10, LookupEstimate().phrases)
+    assert found.chances(ids, 10, LookupEstimate().ngrams)
 
 
 def test_the_answers_are_those_of_the_default_model(default_model: Path) -> None:
@@ -200,16 +200,16 @@ def test_answers_that_are_damaged_end_no_reply(default_model: Path, monkeypatch:
     def damaged(path: Path) -> list[TrainingConversation]:
         raise StorageError(f"{path} is damaged.")
 
-    monkeypatch.setattr("rdchat.inference.drafting.common_phrases.read_answers", damaged)
-    phrases = CommonPhrases(default_model, shared_tokenizers())
-    assert phrases.for_reply(_REQUEST) is None
-    phrases.finish_counting()
-    assert phrases.for_reply(_REQUEST) is None
+    monkeypatch.setattr("rdchat.inference.drafting.ngram_store.read_answers", damaged)
+    ngrams = NgramStore(default_model, shared_tokenizers())
+    assert ngrams.for_reply(_REQUEST) is None
+    ngrams.finish_counting()
+    assert ngrams.for_reply(_REQUEST) is None
     assert not tables()
 
 
 @pytest.mark.slow
-def test_phrases_change_no_text(default_model: Path, few_answers: None) -> None:
+def test_ngrams_change_no_text(default_model: Path, few_answers: None) -> None:
     model = load_model(default_model)
     drafters = Drafters(model)
     session = ChatSession(model, drafters)
@@ -219,11 +219,11 @@ def test_phrases_change_no_text(default_model: Path, few_answers: None) -> None:
         sampling = SamplingParams(temperature=temperature, max_tokens=tokens)
         request = GenerationRequest(_REQUEST.messages, sampling, 7, draft=DraftSettings(mode))
         events = [event for event in session.generate(request) if isinstance(event, TokenEvent)]
-        drafters.phrases.finish_counting()
+        drafters.ngrams.finish_counting()
         return events
 
     reply(0.9, Mode.LOOKUP, 2)  # misses the table
     for temperature in (0.0, 0.9):
         found = reply(temperature, Mode.LOOKUP)
         assert [event.token_id for event in found] == [event.token_id for event in reply(temperature, Mode.OFF)]
-        assert PHRASES in {event.drafter for event in found}
+        assert NGRAMS in {event.drafter for event in found}
