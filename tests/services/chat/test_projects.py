@@ -382,7 +382,7 @@ SCRIPTS = {
 @given(
     script=st.sampled_from(sorted(SCRIPTS)),
     number=st.integers(1, 20),
-    rules=st.integers(1, 3),
+    rules=st.integers(1, 2),  # three passages of Latin have more words than an eighth of the context
     seed=st.integers(0, 1000),
     words=st.integers(0, 400),
 )
