@@ -3,7 +3,7 @@
 The server makes one schema of those of all tools, whose parameters come from many programs. `JoinedSchemas` does that:
 - A reference keeps its meaning: its target becomes a definition of the new root, with a name of its own. llguidance
   resolves `$id`, too, but two tools may have the same one. No reference is ever fetched.
-- What older drafts write in another way, or what changes nothing, is rewritten or removed.
+- What changes nothing is removed. llguidance knows what older drafts write in another way.
 - What no grammar can enforce is left out, unless a tool is strict. `reject_unfit` then checks the finished answer.
 
 `template_schema` is for chat templates, most of which know no references. A check may take for ever, so only a child
@@ -47,25 +47,12 @@ _VALUE_TYPES: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("enum", "required"), list),
     **dict.fromkeys(_MAP_KEYS, dict),
 }
-# Keywords that llguidance lacks, each with the values with which they mean nothing.
-_LACKING: Mapping[str, tuple[Any, ...]] = {
-    "$dynamicRef": (),
-    "$recursiveRef": (),
-    "contains": (),
-    "dependencies": ({},),
-    "dependentRequired": ({},),
-    "dependentSchemas": ({},),
-    "else": (True, {}),
-    "if": (),
-    "maxContains": (),
-    "minContains": (0,),
-    "not": (False,),
-    "propertyNames": (True, {}, {"type": "string"}),
-    "then": (True, {}),
-    "unevaluatedItems": (True, {}),
-    "unevaluatedProperties": (True, {}),
-    "uniqueItems": (False,),
-}
+# Keywords that llguidance lacks.
+_LACKING = (
+    "$dynamicRef", "$recursiveRef", "contains", "dependencies", "dependentRequired", "dependentSchemas", "else", "if",
+    "maxContains", "minContains", "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
+    "uniqueItems",
+)  # fmt: skip
 # Limit of subschemas, each counted as often as it is written.
 _MAX_PARTS = 20_000
 # Limits of the schemas with which llguidance is tried, some 2 ms each: their number, their characters, in which
@@ -210,13 +197,12 @@ class JoinedSchemas:
         if self._parts > _MAX_PARTS:
             raise SchemaError("it is too large")
         changed = {key: value for key, value in schema.items() if key not in _REFERENCE_KEYS}
-        _make_modern(changed)
         _make_plain(changed)
         for key, kind in _VALUE_TYPES.items():
             if key in changed and not isinstance(changed[key], kind):
                 raise SchemaError(f"its `{key}` has a wrong type")
         if "oneOf" in changed:
-            self._replace_one_of(changed, resolver)
+            self._replace_one_of(changed)
         if self._soften:
             self._leave_out(changed)
         result = _with_changed_parts(changed, resolver, self._rewritten)
@@ -234,17 +220,14 @@ class JoinedSchemas:
             self._waiting.append((self._names[key], target, inner))
         return f"#/$defs/{self._names[key]}"
 
-    def _replace_one_of(self, schema: dict[str, Any], resolver: Any) -> None:
+    def _replace_one_of(self, schema: dict[str, Any]) -> None:
         """Make `oneOf` an `anyOf`; it means the same if no value fits two of the schemas.
 
-        llguidance finds out whether that is so, but does not look behind references. So it is tried with the
-        schemas that the branches name, reduced to what may distinguish their values. Where they are not known to be
-        apart, a softened schema gets the `anyOf` all the same, and `oneOf` counts as left out; a strict one is left.
+        llguidance finds out whether that is so, but does not look behind references. Where it does not know, a softened
+        schema gets the `anyOf` all the same, and `oneOf` counts as left out; a strict one is left.
         """
         branches = schema["oneOf"]
-        are_apart = False
-        if len(branches) <= _MAX_BRANCHES and self._tried_characters < _MAX_TRIED_CHARACTERS:
-            are_apart = self._is_followed({"oneOf": [_skeleton(each, resolver) for each in branches]})
+        are_apart = len(branches) <= _MAX_BRANCHES and self._is_followed({"oneOf": branches})
         if are_apart or self._soften:
             del schema["oneOf"]
             if "anyOf" in schema:
@@ -288,7 +271,8 @@ class JoinedSchemas:
         key = json.dumps(schema)
         self._tried_characters += len(key)
         if key not in self._tried:
-            self._tried[key] = len(self._tried) < _MAX_TRIED and is_followed(key)
+            is_in_limits = len(self._tried) < _MAX_TRIED and self._tried_characters < _MAX_TRIED_CHARACTERS
+            self._tried[key] = is_in_limits and is_followed(key)
         return self._tried[key]
 
 
@@ -329,57 +313,18 @@ def limits() -> "llguidance.LLParserLimits":
     )
 
 
-def _make_modern(schema: dict[str, Any]) -> None:
-    """Write as draft 2020-12 does what older drafts write in another way."""
-    if isinstance(schema.get("items"), list):
-        schema["prefixItems"] = schema.pop("items")
-        if "additionalItems" in schema:
-            schema["items"] = schema.pop("additionalItems")
-    for key, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        # In draft 4 this says of the other bound whether it is excluded.
-        if isinstance(schema.get(key), bool):
-            is_excluded = schema.pop(key)
-            if is_excluded and bound in schema:
-                schema[key] = schema.pop(bound)
-
-
 def _make_plain(schema: dict[str, Any]) -> None:
     """Leave out what changes nothing, and write whole numbers as such.
 
-    That is: null, harmless values of keywords that llguidance lacks, an `if` without branches or a branch without `if`,
-    and a format that llguidance does not know, or that stands beside a pattern.
+    That is: null, and a format that llguidance does not know, or that stands beside a pattern.
     """
     for key in [key for key, value in schema.items() if value is None and key not in ("const", "default")]:
         del schema[key]
-    for key, values in _LACKING.items():
-        # For Python, 0 equals False.
-        if key in schema and any(type(schema[key]) is type(each) and schema[key] == each for each in values):
-            del schema[key]
-    if "if" not in schema or not schema.keys() & {"then", "else"}:
-        for key in ("if", "then", "else"):
-            schema.pop(key, None)
     if schema.get("format") not in _FORMATS or "pattern" in schema:
         schema.pop("format", None)
     for key in _COUNTS:
         if isinstance(schema.get(key), float) and schema[key].is_integer():
             schema[key] = int(schema[key])
-
-
-def _skeleton(schema: Any, resolver: Any) -> Any:
-    """Return what may distinguish the values of a schema from those of another: types, values and tags.
-
-    A tag is a property with one of some values. Of a reference, the schema that it names counts.
-    """
-    if isinstance(schema, dict) and "$ref" in schema:
-        schema, _ = _target(schema["$ref"], resolver)
-    if not isinstance(schema, dict):
-        return schema
-    tags = {
-        name: {key: tag[key] for key in ("const", "enum") if key in tag}
-        for name, tag in schema.get("properties", {}).items()
-        if isinstance(tag, dict)
-    }
-    return {key: schema[key] for key in ("type", "const", "enum", "required") if key in schema} | {"properties": tags}
 
 
 def reject_unfit(answer: str, schemas: str) -> None:

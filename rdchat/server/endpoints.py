@@ -29,14 +29,12 @@ from rdchat.server.interfaces.interface import Interface, ReplyFormat
 from rdchat.server.interfaces.reply_request import Choice, Delta, Part, ReplyRequest
 from rdchat.server.interfaces.responses import Responses
 from rdchat.server.request_queue import Job, RequestQueue
-from rdchat.server.response import DisconnectedError, Response, inflated, read_body
+from rdchat.server.response import DisconnectedError, Response, read_body
 from rdchat.server.sent_images import SentImages
 from rdchat.server.served_models import ServedModels
 from rdchat.server.server_settings import Limits
 
 _LOG = logging.getLogger(__name__)
-# The values of `Content-Encoding` that are read.
-_CODINGS = {"", "identity", "gzip", "x-gzip"}
 _ANTHROPIC_PATH = "/v1/messages"
 _COUNT_PATH = f"{_ANTHROPIC_PATH}/count_tokens"
 _MODELS_PATH = "/v1/models"
@@ -135,21 +133,14 @@ class Endpoints:
                 self._queue.stop_request(job, DisconnectedError())
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        """Return the body of a request, unpacked; raise ApiError where it is too long, too slow or damaged."""
-        coding = ", ".join(headers.getlist("content-encoding")).strip().lower()
-        if coding not in _CODINGS:
-            raise ApiError(415, "Send the body as it is, or with `Content-Encoding: gzip`.")
+        """Return the body of a request; raise ApiError where it is packed, too long or too slow."""
+        if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise ApiError(415, "Send the body as it is, without `Content-Encoding`.")
         max_bytes = self._limits.body_bytes
         try:
             body = await asyncio.wait_for(read_body(receive, max_bytes), self._limits.body_seconds)
         except TimeoutError as error:
             raise ApiError(408, "The body did not come in time.") from error
-        try:
-            if body is not None and "gzip" in coding:
-                body = inflated(body, max_bytes)
-        except ValueError as error:
-            raise ApiError(400, "The body's gzip data is damaged or incomplete.") from error
-        # As it came, or unpacked.
         if body is None:
             raise ApiError(413, f"The body is longer than {max_bytes // 2**20} MB.")
         return body

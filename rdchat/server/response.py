@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -84,22 +83,3 @@ async def read_body(receive: Receive, max_bytes: int) -> bytes | None:
             return None
         if not message.get("more_body", False):
             return bytes(body)
-
-
-def inflated(body: bytes, max_bytes: int) -> bytes | None:
-    """Return the content of a body in gzip; None if it is longer than `max_bytes`, where unpacking stops.
-
-    Raises:
-        ValueError: If it is not one complete gzip member. The format allows several in a row, but a body of many empty
-            members would take long to read.
-    """
-    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    try:
-        content = stream.decompress(body, max_bytes + 1)
-    except zlib.error as error:
-        raise ValueError from error
-    if len(content) > max_bytes:
-        return None
-    if not stream.eof or stream.unused_data:
-        raise ValueError
-    return content

@@ -1,12 +1,10 @@
 """Requests that a server must not answer, and clients that hold it up."""
 
 import asyncio
-import gzip
 import json
 import socket
 import threading
 import time
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,7 +16,6 @@ from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import ChatMessage, GenerationRequest, Role
 from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest
 from rdchat.server.request_queue import RequestQueue
-from rdchat.server.response import inflated
 from rdchat.server.served_models import ServedModels
 from rdchat.server.server import Server
 from rdchat.server.server_settings import Limits, Phase, ServerSettings, host_names
@@ -195,35 +192,10 @@ def test_a_web_page_gets_no_preflight(server: Server) -> None:
     assert send(server, b"", PATH, "OPTIONS", "")[0] == 401
 
 
-def test_a_body_in_gzip(server: Server) -> None:
-    body = gzip.compress(json.dumps(ASK).encode())
-    for coding in ("gzip", "GZIP", "x-gzip"):
-        assert send(server, body, Content_Encoding=coding)[0] == 200
+def test_a_packed_body_is_refused(server: Server) -> None:
     assert send(server, Content_Encoding="identity")[0] == 200
-    for broken in (body[:-1], body + b"x", body + body, b"", b"{}", json.dumps(ASK).encode()):
-        assert send(server, broken, Content_Encoding="gzip")[0] == 400
-    many = gzip.compress(b"") * 100 + body
-    for several in (many, body + bytes(100)):
-        assert send(server, several, Content_Encoding="gzip")[0] == 400
-    for coding in ("br", "deflate", "zstd", "gzip, gzip", "compress"):
-        assert send(server, body, Content_Encoding=coding)[0] == 415
-
-
-@pytest.mark.slow
-def test_a_body_in_gzip_that_is_too_long(make_server: MakeServer) -> None:
-    server = make_server(Limits(body_bytes=2**20))
-    for length, status in ((2**20, 400), (2**20 + 1, 413), (2**27, 413)):
-        assert send(server, gzip.compress(b" " * length), Content_Encoding="gzip")[0] == status
-
-
-@pytest.mark.slow
-def test_no_more_is_inflated_than_may_be_sent() -> None:
-    bomb = gzip.compress(bytes(2**28))
-    tracemalloc.start()
-    assert inflated(bomb, 2**20) is None
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2**23
+    for coding in ("gzip", "GZIP", "br", "deflate", "zstd", "identity, gzip"):
+        assert send(server, Content_Encoding=coding)[0] == 415
 
 
 def test_paths_with_a_slash_at_their_end(server: Server) -> None:

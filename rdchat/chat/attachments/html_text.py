@@ -252,14 +252,12 @@ def _with_bullets(element: _Element) -> Iterator[tuple[_Element | str, str | Non
 
     An attribute `label`, which is not of HTML but comes from `docx_text`, stands instead of the number or dash.
     """
-    step = -1 if "reversed" in element.attributes else 1
-    count = sum(isinstance(child, _Element) and child.tag == "li" for child in element.children)
-    # The number of the last item; before the first one, a step less.
-    number = element.number("start", count if step < 0 else 1) - step
+    # The number of the last item; before the first one, one less.
+    number = element.number("start", 1) - 1
     for child in element.children:
         bullet = None
         if isinstance(child, _Element) and child.tag == "li":
-            number = child.number("value", number + step)
+            number = child.number("value", number + 1)
             bullet = child.attributes.get("label")
             form = _form_of(child) or _form_of(element)
             if bullet is None and element.tag == "ol" and form != "none":

@@ -59,7 +59,6 @@ def test_what_no_browser_shows_is_left_out(around: str) -> None:
         ("<table><tr><td><ol type=i><li>a<li>b</ol><ul><li>c</ul></table>", "| i. a ii. b - c |\n| --- |"),
         ("<table><tr><td colspan=-1 rowspan=-1>a<td>b</table>", "| a | b |\n| --- | --- |"),
         ("<ol type=I><li value=4>a</ol><ol type=i start=39><li>b</ol>", "IV. a\n\nxxxix. b"),
-        ("<ol reversed><li>a<li>b</ol><ol reversed start=9><li>c<li>d</ol>", "2. a\n1. b\n\n9. c\n8. d"),
         ("<table><tr><td>1<td><pre>a\n  b</pre><td>2</table>", "1\n\n```\na\n  b\n```\n\n2"),
         ("<ul>Fruit<li>a<script>x</script></ul>", "  Fruit\n- a"),
         ("<table><caption>Table <b>1</b></caption><tr><td>a</table>", "Table 1\n\n| a |\n| --- |"),
