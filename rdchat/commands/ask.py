@@ -305,7 +305,7 @@ class _Answer:
         from rdchat.inference.session import ChatSession  # noqa: PLC0415  MLX: only once the arguments are right
 
         command_begins()
-        session = ChatSession.load(args.model, Dtype(args.dtype), progress.show_stage, anyway=args.load_anyway)
+        session = ChatSession.of_model(args.model, Dtype(args.dtype), progress.show_stage, anyway=args.load_anyway)
         loaded = session.model
         auto = self.draft.mode is Mode.AUTO
         named = any(self.draft.named(mode) for mode in DRAFTERS)

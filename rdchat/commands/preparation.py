@@ -79,7 +79,7 @@ def prepare(model: str | None, dtype: Dtype, draft: DraftSettings, show: OnProgr
     from rdchat.inference.device import memory_room  # noqa: PLC0415
     from rdchat.inference.session import ChatSession  # noqa: PLC0415  MLX: only once the command has ended
 
-    session = ChatSession.load(model, dtype, show)
+    session = ChatSession.of_model(model, dtype, show)
     # Another command may load the same model meanwhile.
     if memory_room().free_bytes > session.model.info.weights_bytes:
         session.drafters.load_drafters(draft, show)

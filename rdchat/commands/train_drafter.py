@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
     with ProgressLine() as progress:
         command_begins()
-        training = DrafterTraining.load(
+        training = DrafterTraining.load_planned(
             args.model, Dtype(args.dtype), settings, progress.show_stage, resume=args.resume
         )
     print_warning(training.model.info)

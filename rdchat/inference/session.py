@@ -192,7 +192,7 @@ class ChatSession:
         self.plain_replies = 0
 
     @classmethod
-    def load(
+    def of_model(
         cls,
         model: str | None = None,
         dtype: Dtype = Dtype.AUTO,

@@ -146,7 +146,7 @@ def test_a_model_sees_the_images(console: Console, tmp_path: Path, kind: str) ->
 def test_refusals_come_before_the_model_is_loaded(
     console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.session.load_model", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rdchat.inference.session.load_model", lambda *_, **__: pytest.fail("loaded"))
     text = tmp_path / "text.png"
     text.write_text("no image")
     console.refuses([*ASK, "--image", tmp_path / "none.png"], "none.png", 1)
@@ -158,7 +158,7 @@ def test_refusals_come_before_the_model_is_loaded(
 def test_a_model_that_does_not_see_is_told_before_it_is_loaded(
     console: Console, tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.session.load_model", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("rdchat.inference.session.load_model", lambda *_, **__: pytest.fail("loaded"))
     image = str(stored(tmp_path, photo()))
     console.refuses([*ASK, "--model", small_model, "--image", image], "cannot see images", 1)
     monkeypatch.setattr(paths, "default_model_dir", lambda: small_model)

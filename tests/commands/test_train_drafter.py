@@ -24,7 +24,7 @@ from tests.inference.training.short_runs import short_evaluation
 def model(monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     """What the command loads."""
     tiny = lenient_llama()
-    monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_, **__: tiny)
+    monkeypatch.setattr("rdchat.inference.training.training_run.load_model", lambda *_, **__: tiny)
     return tiny
 
 
@@ -66,7 +66,9 @@ def store_chat(question: str) -> bytes:
 def test_numbers_that_are_wrong_are_refused_before_the_model_is_loaded(
     arguments: list[str], words: str, out: Path, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(
+        "rdchat.inference.training.training_run.load_model", lambda *_, **__: pytest.fail("the model was loaded")
+    )
     console.refuses(["train-drafter", "--out", out, *arguments], words, 2)
 
 

@@ -1,4 +1,4 @@
-"""The rest of rdchat reaches the engine by few modules, its doors, and few names; the architecture page lists them."""
+"""The rest of rdchat reaches the engine by few doors and few names, which the architecture page lists."""
 
 import ast
 import re

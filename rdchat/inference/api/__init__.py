@@ -95,16 +95,6 @@ from rdchat.inference.api.model_facts import (
     stays_quantized,
 )
 from rdchat.inference.api.parts_reader import PartsReader, Piece, grown
-from rdchat.inference.api.remote_servers import (
-    DEFAULT_PORT,
-    EXAMPLE,
-    RemoteServer,
-    ServerState,
-    find_server,
-    fingerprint_of,
-    is_address,
-    needs_confirmation,
-)
 from rdchat.inference.api.reply_statistics import (
     PATH_SEPARATOR,
     AutoChoice,
@@ -147,6 +137,16 @@ from rdchat.inference.api.requests import (
     fresh_seed,
     reply_seed,
     require,
+)
+from rdchat.inference.api.server_addresses import (
+    DEFAULT_PORT,
+    EXAMPLE,
+    RemoteServer,
+    ServerState,
+    find_server,
+    fingerprint_of,
+    is_address,
+    needs_confirmation,
 )
 from rdchat.inference.api.thoughts import (
     NOTHING_TOLD,

@@ -204,7 +204,7 @@ class DrafterTraining:
         model.hooks.record_states(plan.reads)
 
     @classmethod
-    def load(
+    def load_planned(
         cls, model: str | None, dtype: Dtype, settings: TrainingSettings, on_progress: OnProgress, *, resume: bool
     ) -> "DrafterTraining":
         """Load a model, and return a training for it that can begin; raises as `load_model` and `make_plan` do.

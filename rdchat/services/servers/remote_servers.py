@@ -65,7 +65,7 @@ class RemoteServers(QObject):
         """
         if any(each.name == server.name for each in self._settings.values.remote_servers):
             raise InvalidSettingError(f"There is a server named {server.name}.", "Choose another name.")
-        self._work.do(partial(accept_server, server, key), partial(self._on_added, server, then))
+        self._work.do(partial(accept_server, server, key), partial(self._on_added, server, then), then)
 
     def remove_server(self, server: RemoteServer) -> None:
         """Forget a server and its key."""
@@ -80,11 +80,10 @@ class RemoteServers(QObject):
         self._work.finish_work(0.5)
 
     def _on_added(
-        self, server: RemoteServer, then: Callable[[RdchatError | None], object], problem: RdchatError | None
+        self, server: RemoteServer, then: Callable[[RdchatError | None], object], _models: tuple[str, ...]
     ) -> None:
-        """Store a server that has answered; `problem` is why it cannot be added, None if it can."""
-        if problem is None:
-            self._settings.change_values(remote_servers=(*self._settings.values.remote_servers, server))
-            self.changed.emit()
-            self.ask_servers()
-        then(problem)
+        """Store a server that has answered with its models."""
+        self._settings.change_values(remote_servers=(*self._settings.values.remote_servers, server))
+        self.changed.emit()
+        self.ask_servers()
+        then(None)

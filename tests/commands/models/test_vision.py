@@ -23,7 +23,7 @@ def test_a_copy_sees_after_its_size_was_agreed_to(
     (copy / "README.md").write_text(f"---\nbase_model: {ORIGINAL}\nbase_model_relation: quantized\n---\n")
     image = str(stored(tmp_path, photo(40, 24)))
     with monkeypatch.context() as patch:
-        patch.setattr("rdchat.inference.session.load_model", lambda *_: pytest.fail("loaded"))
+        patch.setattr("rdchat.inference.session.load_model", lambda *_, **__: pytest.fail("loaded"))
         console.refuses(
             [*ASK, "--model", "tiny", "--image", image],
             "tiny cannot see images. This copy has no vision. Get that of its original: `rdchat models vision tiny`.",

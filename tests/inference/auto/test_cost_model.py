@@ -7,8 +7,8 @@ import pytest
 
 from rdchat import paths
 from rdchat.inference.api import Mode
-from rdchat.inference.auto import cost_model
 from rdchat.inference.auto.cost_model import LENGTHS, NEAR, PLAIN_STEP, CostFile, CostModel, Part, line, usable
+from rdchat.inference.library import model_library
 from rdchat.inference.library.model_library import measured_calls
 
 CALLS = {(PLAIN_STEP, 100): 40.0, (1, 100): 44.0, (4, 100): 64.0, (16, 100): 60.0, (32, 100): 112.0}
@@ -294,7 +294,7 @@ def test_the_baseline_is_as_sure_as_plain_steps_were_predicted() -> None:
 def test_the_costs_of_a_model_that_is_not_loaded_are_found_by_its_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost_model, "target_hash", lambda _folder: "abc")
+    monkeypatch.setattr(model_library, "target_hash", lambda _folder: "abc")
     assert measured_calls(tmp_path) == {}
     key = {"part": Part.CALLS.value, "drafter": "", "mlx": "1"}
     CostFile({**key, "target": "abc model float16 GPU"}).add_measurement(
