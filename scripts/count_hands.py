@@ -20,7 +20,7 @@ from types import CodeType
 from typing import cast
 
 from PySide6.QtCore import QCoreApplication, QEventLoop
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.window.chat_controller import ChatController
 
 import rdchat
 from rdchat.chat.settings import SettingsStore

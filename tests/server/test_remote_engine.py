@@ -260,7 +260,7 @@ def test_what_a_remote_engine_lacks_is_empty_or_refused(engine: Engine) -> None:
         engine.benchmark(None)  # type: ignore[arg-type]
     assert engine.count_tokens(HELLO) == 16  # estimated
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_count", len)  # type: ignore[attr-defined]
+        patch.setattr(engine, "_count", len)
         assert engine.count_tokens(HELLO) == len("Be brief.Hi") + 3 * 4, "by a tokenizer that is here"
     with pytest.raises(PromptTooLongError):
         engine.count_tokens([ChatMessage(Role.USER, "x" * 2**16)])
