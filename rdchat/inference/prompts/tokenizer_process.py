@@ -285,7 +285,7 @@ class TokenizerProcess:
         limits = Limits(_LOAD_S, _LOAD_BYTES)
         request = {"reread": reread}
         return self._request(
-            "load",
+            "read_tokenizer",
             folder,
             request,
             limits,
@@ -386,7 +386,7 @@ class TokenizerProcess:
         def read_known(answer: Any) -> T | None:
             return None if "unread" in answer else read(answer)
 
-        with _errors_of(f"The {'tokenizer' if do == 'load' else 'chat template'} of {folder.name}"):
+        with _errors_of(f"The {'tokenizer' if do == 'read_tokenizer' else 'chat template'} of {folder.name}"):
             for _ in range(_TRIES):
                 job = self.child.submit(do, arguments, limits, read=read_known)
                 answer: T | None = job.result(waiting)

@@ -173,9 +173,9 @@ class TokenizerCalls:
         """Return the function that answers a request; a folder that was not read is the answer `unread`."""
 
         def answer(_job: Job[Any], *, folder: str, **arguments: Any) -> dict[str, Any]:
-            if do != "load" and folder not in self.tokenizers:
+            if do != "read_tokenizer" and folder not in self.tokenizers:
                 return {"unread": True}
-            what = f"The {'tokenizer' if do == 'load' else 'chat template'} of {Path(folder).name}"
+            what = f"The {'tokenizer' if do == 'read_tokenizer' else 'chat template'} of {Path(folder).name}"
             try:
                 result: dict[str, Any] = getattr(self, do)(folder=folder, **arguments)
                 return result
@@ -189,7 +189,7 @@ class TokenizerCalls:
 
         return answer
 
-    def load(self, *, folder: str, reread: bool) -> dict[str, Any]:
+    def read_tokenizer(self, *, folder: str, reread: bool) -> dict[str, Any]:
         """Read a model folder's tokenizer and test it, unless that is done; `reread` does it again."""
         if not reread and folder in self.tokenizers:
             return {"control": self.tokenizers[folder].control}
@@ -331,6 +331,6 @@ def main() -> int:
         "OPENBLAS_NUM_THREADS": "1",
     }
     calls = TokenizerCalls()
-    answers = {do: calls.call(do) for do in ("load", "habits", "encode")}
+    answers = {do: calls.call(do) for do in ("read_tokenizer", "habits", "encode")}
     answers |= {"shape": _check_shape, "answer": _check_answer, "settings": _settings}
     return serve(answers, prepare=_import_transformers)

@@ -342,7 +342,7 @@ def test_only_the_latest_tokenizers_are_kept_and_others_read_again(small_model: 
     calls = TokenizerCalls()
     folders = [changed(small_model, tmp_path / name, "config.json", lambda _: None) for name in "abcdef"]
     for folder in folders:
-        calls.load(folder=str(folder), reread=False)
+        calls.read_tokenizer(folder=str(folder), reread=False)
     assert list(calls.tokenizers) == [str(folder) for folder in folders[-4:]]
     encoders = [prompts_of(folder) for folder in folders]
     assert len({tuple(encoder.encode([user("hi")], None, 512)) for encoder in encoders}) == 1
