@@ -20,7 +20,6 @@ from types import CodeType
 from typing import cast
 
 from PySide6.QtCore import QCoreApplication, QEventLoop
-from rdchat.services.window.chat_controller import ChatController
 
 import rdchat
 from rdchat.chat.settings import SettingsStore
@@ -45,6 +44,7 @@ from rdchat.inference.api import (
     TokenIterator,
 )
 from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.window.chat_controller import ChatController
 
 PACKAGE = Path(rdchat.__file__).parent
 MODEL = ModelInfo("none", Path("none"), "llama", "float32", "CPU", 2048, 49_152, 1000, 4000, 0.0)
