@@ -2,19 +2,17 @@
 
 MLX computes each exponential alone there (some 15 ns), but for those in functions that it compiles for this processor
 (`blas`): such a loop takes 0.6 ns for each, if it runs over arrays without gaps. MLX's attention multiplies and adds up
-key by key head; here the query heads of a group are rows of one product. And it computes the sines and cosines of
-positions anew in each layer.
+key by key head; here the query heads of a group are rows of one product.
 
-This module's import puts `attention` and `rope` in the places of `mx.fast.scaled_dot_product_attention` and
-`mx.fast.rope`, which unmodified models call. With Metal, CUDA or a Mac's CPU it leaves MLX's.
+This module's import puts `attention` in the place of `mx.fast.scaled_dot_product_attention`, which unmodified models
+call. With Metal, CUDA or a Mac's CPU it leaves MLX's.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
 from functools import partial
-from threading import local
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 
@@ -22,9 +20,6 @@ from rdchat import host
 from rdchat.inference.device import on_gpu
 
 _mlx_attention = mx.fast.scaled_dot_product_attention
-_mlx_rope = mx.fast.rope
-# Tables that a thread keeps: a model has one rope or two, and a drafter one.
-_KEPT_TABLES = 4
 
 
 @partial(mx.compile, shapeless=True)
@@ -95,66 +90,5 @@ def _masked(scores: mx.array, mask: mx.array | str) -> mx.array:
     return scores + mask
 
 
-class _Turns(NamedTuple):
-    """What rows are turned by: how many, their size, and the options of `mx.fast.rope`."""
-
-    rows: int
-    size: int
-    base: float
-    scale: float
-    offset: int | mx.array
-    freqs: mx.array | None
-
-    def tables(self) -> tuple[mx.array, mx.array]:
-        """Return what rows are multiplied by, and their swapped halves: (1 or batch, 1, rows, size) each."""
-        if self.freqs is None:
-            half = self.size // 2
-            turns = mx.exp(mx.arange(half) * (-mx.log(mx.array(self.base)) / half))
-        else:
-            turns = 1 / self.freqs
-        positions = mx.arange(self.rows) + mx.array(self.offset).reshape(-1, 1, 1)
-        angles = (positions * self.scale)[..., None] * turns
-        cosines = mx.cos(angles)
-        sines = mx.sin(angles)
-        return mx.concatenate([cosines, cosines], axis=-1), mx.concatenate([-sines, sines], axis=-1)
-
-
-class _Tables(local):
-    """The last tables of cosines and sines of this thread: MLX computes an array in the thread that described it."""
-
-    def __init__(self) -> None:
-        # Arrays count by identity, and are kept so that it stays theirs.
-        self._kept: dict[tuple[Any, ...], tuple[tuple[mx.array, mx.array], _Turns]] = {}
-
-    def of(self, turns: _Turns) -> tuple[mx.array, mx.array]:
-        key = tuple((id(part), "array") if isinstance(part, mx.array) else part for part in turns)
-        if key not in self._kept:
-            if len(self._kept) == _KEPT_TABLES:
-                del self._kept[next(iter(self._kept))]
-            self._kept[key] = turns.tables(), turns
-        return self._kept[key][0]
-
-
-_tables = _Tables()
-
-
-def rope(x: mx.array, dims: int, **options: Any) -> mx.array:
-    """Return the rows turned by their positions, exactly as `mx.fast.rope` does in float32.
-
-    Other types and shapes, and rows that are turned in part or as pairs of neighbours, go to MLX's.
-
-    Args:
-        x: (batch, heads, rows, dims).
-        dims: How much of a row is turned.
-        **options: See `mx.fast.rope`.
-    """
-    if x.ndim != 4 or x.dtype != mx.float32 or dims != x.shape[-1] or options["traditional"] or "stream" in options:
-        return _mlx_rope(x, dims, **options)
-    turns = _Turns(x.shape[-2], dims, options["base"], options["scale"], options["offset"], options.get("freqs"))
-    cosines, sines = _tables.of(turns)
-    first, second = mx.split(x, 2, axis=-1)
-    return x * cosines + mx.concatenate([second, first], axis=-1) * sines
-
-
 if not host.MACOS and not on_gpu():
-    vars(mx.fast).update(scaled_dot_product_attention=attention, rope=rope)
+    vars(mx.fast)["scaled_dot_product_attention"] = attention
