@@ -2,17 +2,21 @@
 
 MLX computes each exponential alone there (some 15 ns), but for those in functions that it compiles for this processor
 (`blas`): such a loop takes 0.6 ns for each, if it runs over arrays without gaps. MLX's attention multiplies and adds up
-key by key head; here the query heads of a group are rows of one product.
+key by key head; here the query heads of a group are rows of one product. And it computes the sines and cosines of
+positions anew in each layer.
 
-This module's import puts `attention` in the place of `mx.fast.scaled_dot_product_attention`, which unmodified models
-call. With Metal, CUDA or a Mac's CPU it leaves MLX's.
+This module's import puts `attention` and `rope` in the places of `mx.fast.scaled_dot_product_attention` and
+`mx.fast.rope`, which unmodified models call. With Metal, CUDA or a Mac's CPU it leaves MLX's.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from threading import local
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -20,6 +24,7 @@ from rdchat import host
 from rdchat.inference.device import on_gpu
 
 _mlx_attention = mx.fast.scaled_dot_product_attention
+_mlx_rope = mx.fast.rope
 
 
 @partial(mx.compile, shapeless=True)
@@ -90,5 +95,78 @@ def _masked(scores: mx.array, mask: mx.array | str) -> mx.array:
     return scores + mask
 
 
+class _Turns(NamedTuple):
+    """What rows are turned by: how many, their size, and the options of `mx.fast.rope`."""
+
+    rows: int
+    size: int
+    base: float
+    scale: float
+    offset: int | mx.array
+    freqs: mx.array | None
+
+    def tables(self) -> tuple[mx.array, mx.array]:
+        """Return what rows are multiplied by, and their swapped halves: (1 or batch, 1, rows, size) each."""
+        if self.freqs is None:
+            half = self.size // 2
+            turns = mx.exp(mx.arange(half) * (-mx.log(mx.array(self.base)) / half))
+        else:
+            turns = 1 / self.freqs
+        positions = mx.arange(self.rows) + mx.array(self.offset).reshape(-1, 1, 1)
+        angles = (positions * self.scale)[..., None] * turns
+        cosines = mx.cos(angles)
+        sines = mx.sin(angles)
+        return mx.concatenate([cosines, cosines], axis=-1), mx.concatenate([-sines, sines], axis=-1)
+
+
+class _Call(local):
+    """The call that this thread is in.
+
+    Attributes:
+        tables: By what rows are turned by, and where arrays count by identity; None outside of a call. They end with
+            it, because they are lazy: they count on the thread's streams, and on the function that is being traced.
+    """
+
+    tables: dict[tuple[Any, ...], tuple[tuple[mx.array, mx.array], _Turns]] | None = None
+
+
+_call = _Call()
+
+
+@contextmanager
+def shared_positions() -> Iterator[None]:
+    """Within the block, a model's call, layers share the sines and cosines of their positions."""
+    _call.tables = {}
+    try:
+        yield
+    finally:
+        _call.tables = None
+
+
+def rope(x: mx.array, dims: int, **options: Any) -> mx.array:
+    """Return the rows turned by their positions, exactly as `mx.fast.rope` does in float32.
+
+    Other types and shapes, rows that are turned in part or as pairs of neighbours, and those outside of
+    `shared_positions` go to MLX's.
+
+    Args:
+        x: (batch, heads, rows, dims).
+        dims: How much of a row is turned.
+        **options: See `mx.fast.rope`.
+    """
+    tables = _call.tables
+    whole = x.ndim == 4 and x.dtype == mx.float32 and dims == x.shape[-1]
+    if tables is None or not whole or options["traditional"] or "stream" in options:
+        return _mlx_rope(x, dims, **options)
+    turns = _Turns(x.shape[-2], dims, options["base"], options["scale"], options["offset"], options.get("freqs"))
+    key = tuple(id(part) if isinstance(part, mx.array) else part for part in turns)
+    if key not in tables:
+        # The key's arrays are kept with it, so that their identities stay theirs.
+        tables[key] = turns.tables(), turns
+    (cosines, sines), _ = tables[key]
+    first, second = mx.split(x, 2, axis=-1)
+    return x * cosines + mx.concatenate([second, first], axis=-1) * sines
+
+
 if not host.MACOS and not on_gpu():
-    vars(mx.fast)["scaled_dot_product_attention"] = attention
+    vars(mx.fast).update(scaled_dot_product_attention=attention, rope=rope)

@@ -1,5 +1,7 @@
 """Attention and exponentials on a CPU: as exact as MLX's, for each form that models use."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -7,11 +9,12 @@ from hypothesis import given, strategies as st
 
 from rdchat import host
 from rdchat.inference import cpu_kernels
-from rdchat.inference.cpu_kernels import attention, exponentials
+from rdchat.inference.cpu_kernels import attention, exponentials, rope, shared_positions
 from rdchat.inference.device import on_gpu
 
 pytestmark = pytest.mark.skipif(on_gpu(), reason="of a CPU")
 mlx_attention = cpu_kernels._mlx_attention
+mlx_rope = cpu_kernels._mlx_rope
 
 
 def exact(q, k, v, scale, mask, sinks):
@@ -109,3 +112,59 @@ def test_exponentials_of_what_is_no_number():
     assert result.tolist()[:2] == [0.0, mx.inf]
     assert mx.isnan(result[2])
     assert result.tolist()[3:] == [0.0, 1.0]
+
+
+@st.composite
+def turns(draw):
+    """Draw the arguments of a rope, its offset one number or one for each batch row."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    batch, heads, rows = (draw(st.integers(1, 3)) for _ in range(3))
+    size = draw(st.sampled_from([4, 16, 64]))
+    x = mx.array(random.normal(size=(batch, rows, heads, size)).astype(np.float32)).swapaxes(1, 2)
+    starts = mx.array(random.integers(0, 4000, batch))
+    offset = draw(st.sampled_from([0, 7, 3000, mx.array(5), starts]))
+    freqs = draw(st.sampled_from([None, mx.array(random.uniform(1, 1e4, size // 2).astype(np.float32))]))
+    base = None if freqs is not None else draw(st.sampled_from([1e4, 5e5]))
+    scale = draw(st.sampled_from([1.0, 0.25]))
+    dims = draw(st.sampled_from([size, size // 2])) if freqs is None else size
+    traditional = draw(st.booleans())
+    return x, dims, {"traditional": traditional, "base": base, "scale": scale, "offset": offset, "freqs": freqs}
+
+
+@given(turns())
+def test_rows_are_turned_as_mlx_turns_them(call):
+    x, dims, options = call
+    expected = mlx_rope(x, dims, **options)
+    with shared_positions():
+        for _ in range(2):
+            assert np.allclose(rope(x, dims, **options), expected, atol=1e-6)
+    assert np.array_equal(rope(x, dims, **options), expected)
+
+
+def test_positions_that_a_compiled_call_was_traced_with_are_not_used_again():
+    def call(x, offset):
+        with shared_positions():
+            return rope(x, 8, traditional=False, base=1e4, scale=1.0, offset=offset)
+
+    compiled = mx.compile(call)
+    x = mx.random.normal((2, 1, 3, 8))
+    for first in (1, 50, 9):
+        offset = mx.array([first, 3])
+        expected = mlx_rope(x, 8, traditional=False, base=1e4, scale=1.0, offset=offset)
+        assert np.allclose(compiled(x, offset), expected, atol=1e-6)
+        assert np.allclose(call(x, offset), expected, atol=1e-6)
+
+
+def test_a_call_in_another_thread_has_its_own_positions():
+    x = mx.random.normal((1, 1, 3, 8))
+    mx.eval(x)
+
+    def turn():
+        result = rope(x, 8, traditional=False, base=1e4, scale=1.0, offset=17)
+        mx.eval(result)
+        return np.array(result)
+
+    with shared_positions():
+        here = turn()
+        with ThreadPoolExecutor(1) as pool:
+            assert np.allclose(pool.submit(turn).result(), here, atol=1e-6)

@@ -33,6 +33,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.errors import ModelError
+from rdchat.inference.cpu_kernels import shared_positions
 from rdchat.inference.verification.round_cache import RoundArraysCache
 from rdchat.inference.verification.state_round import Rows, StateRound, Sums
 from rdchat.inference.verification.tree_recurrences import (
@@ -86,6 +87,8 @@ class ModelHooks:
     def __init__(self, network: nn.Module) -> None:
         self._network = ref(network)
         self.depths: mx.array | None = None
+        # In the open round, by the cache's offset.
+        self._positions: dict[int, mx.array] = {}
         self.timed: Callable[[], AbstractContextManager[None]] | None = None
         self._reads = HiddenReads()
         # Outputs of wrapped layers in the last call, and these layers' numbers: one that was read once stays wrapped.
@@ -107,6 +110,7 @@ class ModelHooks:
         trunk = _trunk(network)
         if trunk is not None:
             _record(trunk, self._take)
+            wrap_call(trunk, _sharing_positions)
 
     def record_states(self, reads: HiddenReads) -> None:
         """Record these hidden states from the next call on.
@@ -135,6 +139,7 @@ class ModelHooks:
     def packed(self, depths: mx.array | None) -> Iterator[None]:
         """Within the block, rope modules give packed token i the position offset + depths[i]; None changes nothing."""
         self.depths = depths
+        self._positions.clear()
         try:
             yield
         finally:
@@ -156,18 +161,24 @@ class ModelHooks:
         """
 
         def call(plain: Callable[..., Any], x: mx.array, *arguments: Any, **options: Any) -> Any:
-            if self.depths is None or x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != self.depths.shape[0]:
-                return plain(x, *arguments, **options)
             depths = self.depths
-            if "offset" in options:
-                options["offset"] = options["offset"] + depths
-            elif arguments:
-                arguments = (arguments[0] + depths, *arguments[1:])
+            if depths is None or x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != depths.shape[0]:
+                return plain(x, *arguments, **options)
+            if arguments:
+                arguments = (self._positions_after(arguments[0], depths), *arguments[1:])
             else:
-                options["offset"] = depths
+                options["offset"] = self._positions_after(options.get("offset", 0), depths)
             return plain(x.transpose(2, 1, 0, 3), *arguments, **options).transpose(2, 1, 0, 3)
 
         wrap_call(module, call)
+
+    def _positions_after(self, offset: int | mx.array, depths: mx.array) -> mx.array:
+        """Return the positions of packed tokens: one array for all layers, by which `cpu_kernels.rope` knows them."""
+        if not isinstance(offset, int):
+            return offset + depths
+        if offset not in self._positions:
+            self._positions[offset] = offset + depths
+        return self._positions[offset]
 
     def _take(self, trunk: mx.array) -> None:
         """Record what is read of a call, at its end, from the trunk's output."""
@@ -197,6 +208,12 @@ def _record(module: nn.Module, take: Callable[[mx.array], None]) -> None:
         return result
 
     wrap_call(module, call)
+
+
+def _sharing_positions(plain: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call the trunk; its layers compute the sines and cosines of their positions once."""
+    with shared_positions():
+        return plain(*arguments, **options)
 
 
 def _trunk(network: nn.Module) -> nn.Module | None:
