@@ -109,8 +109,7 @@ class ModelHooks:
                 self.gives_positions = True
         trunk = _trunk(network)
         if trunk is not None:
-            _record(trunk, self._take)
-            wrap_call(trunk, _sharing_positions)
+            wrap_call(trunk, self._call_trunk)
 
     def record_states(self, reads: HiddenReads) -> None:
         """Record these hidden states from the next call on.
@@ -180,13 +179,17 @@ class ModelHooks:
             self._positions[offset] = offset + depths
         return self._positions[offset]
 
-    def _take(self, trunk: mx.array) -> None:
-        """Record what is read of a call, at its end, from the trunk's output."""
+    def _call_trunk(self, plain: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call the trunk, and record what is read of the call, at its end, from its output."""
+        with shared_positions():
+            result = plain(*arguments, **options)
+        trunk = _output(result)
         self._width = trunk.shape[-1]
         if self.gives_trunk:
             self.trunk = trunk
         if self.gives_states:
             self.hidden = self._hidden_of(trunk)
+        return result
 
     def _hidden_of(self, trunk: mx.array) -> mx.array:
         reads = self._reads
@@ -204,16 +207,16 @@ def _record(module: nn.Module, take: Callable[[mx.array], None]) -> None:
 
     def call(plain: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         result = plain(*arguments, **options)
-        take(result[0] if isinstance(result, tuple) else result)
+        take(_output(result))
         return result
 
     wrap_call(module, call)
 
 
-def _sharing_positions(plain: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call the trunk; its layers compute the sines and cosines of their positions once."""
-    with shared_positions():
-        return plain(*arguments, **options)
+def _output(result: Any) -> mx.array:
+    """Return what a module computed, of all that it returned."""
+    output: mx.array = result[0] if isinstance(result, tuple) else result
+    return output
 
 
 def _trunk(network: nn.Module) -> nn.Module | None:
