@@ -30,7 +30,7 @@ FORMS = $(filter-out %/config.yml, $(wildcard .github/ISSUE_TEMPLATE/*.yml))
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-pages check-workflow check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage test-slow quick check bench families app release constraints format $(CHECKS)
+.PHONY: help setup run test coverage test-slow test-engine quick check bench families app release constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -53,6 +53,9 @@ test-slow: setup ## Run the long tests: real models, whole trainings, kills, who
 	@bash scripts/system-packages.sh fonts-noto-core fonts-liberation || echo "Tests with other fonts may be skipped." >&2
 	@$(PYTEST) -m slow $(ARGS)
 	@$(if $(ARGS),,$(AS_ON_A_MAC))
+
+test-engine: setup ## Run the engine's tests alone: no Qt, no window
+	@$(PYTEST) -p no:pytest-qt -p tests.without_qt -m 'not slow' tests/inference $(ARGS)
 
 quick: setup ## Run the fast, exact tests in under a minute: no real model, no window
 	@$(PYTEST) -q -m 'not slow' $(NOT_QUICK:%='--deselect=tests/inference/%') $(QUICK) $(ARGS)

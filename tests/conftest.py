@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import count
@@ -14,33 +13,26 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from PySide6.QtCore import QFile
-from PySide6.QtGui import QCursor, QGuiApplication
-from pytestqt.qtbot import QtBot
 from send2trash import plat_other
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from rdchat import host, machine, paths
-from rdchat.services.app.event_loop import collect_if_due
-from tests.fonts import PACKAGES, chosen_font, take_font
 from tests.hub.surroundings import hub, this_machine_only
 from tests.kernels import prepared_marker, temporary_folder
 from tests.project.scripts import parsed
 
 __all__ = ["hub", "this_machine_only"]
 
-os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # The person's own keychain is left alone, here and in processes that are begun. Without this line keyring would choose
 # among all its backends, those of our tests too.
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
-_has_font = take_font(chosen_font())
 os.environ["TMPDIR"] = str(temporary_folder())  # else MLX would compile anew for each test's own cache folder
 # Each run tries the same examples, however slow the machine is.
 settings.register_profile("rdchat", derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile("rdchat")
 _numbers = count()
-_PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what never comes takes it
+_QT = "pytest-qt"
 # Those of a line share what takes seconds: packages that are imported, the real model, parsed modules.
 _ON_ONE_WORKER = (
     ("tests/server/interfaces/test_openai_client.py", "tests/server/interfaces/test_responses.py",
@@ -59,18 +51,8 @@ _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, befor
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Listen to Ctrl-C: a shell's background jobs do not, and the programs that tests start would inherit that.
-
-    Cycles are collected between tests, as the app does it: the engine threads of some tests must not collect the
-    widgets of others.
-    """
-    if "FONT" in os.environ and not _has_font:
-        where = f"; on Debian it is in {PACKAGES[chosen_font()]}" if chosen_font() in PACKAGES else ""
-        raise pytest.UsageError(f"{chosen_font()} is not installed, or fontconfig does not choose fonts here{where}")
+    """Listen to Ctrl-C: a shell's background jobs do not, and the programs that tests start would inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    gc.disable()
-    # PySide reads the source of each imported module, to see whether it may want names in snake case; none does.
-    vars(sys.modules["shibokensupport.feature"])["_mod_uses_pyside"] = lambda _module: False
     _let_threads_finish_their_slices()
     _look_up_own_names_only()
     if not hasattr(config, "workerinput"):  # before the workers begin
@@ -78,8 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
         with header_compiled():
             pass
-    for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals, QtBot.waitExposed):
-        wait.__kwdefaults__["timeout"] = _PATIENCE_MS  # pytest-qt's five seconds are too few on a busy machine
+    if config.pluginmanager.hasplugin(_QT):
+        config.pluginmanager.import_plugin("tests.windows")
 
 
 def _look_up_own_names_only() -> None:
@@ -157,7 +139,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    if not pluginmanager.hasplugin(_QT):
+        for name in ("qt_api", "qt_log_level_fail", "qt_log_ignore"):
+            parser.addini(name, "pytest-qt's own, which is not here")
     words = "round by the number of rows, and coarsely, in all tests but those that are marked across_rows"
     parser.addoption("--round-by-rows", action="store_true", help=words)
 
@@ -197,22 +182,13 @@ def _on_the_cpu() -> Iterator[None]:
     mx.set_default_device(device)
 
 
-def pytest_runtest_logfinish() -> None:
-    """Collect what a test left."""
-    collect_if_due()
-
-
 def pytest_unconfigure() -> None:
     """Let go of what would be freed after Python has gone: a segmentation fault once all tests have passed.
-
-    Qt frees the content of the clipboard at the very end, also where a test made it in Python.
 
     MLX keeps compiled functions for this thread, which must not use it any more. At exit it frees those of the thread
     that imported it. In the app that is the engine thread, and nothing else uses MLX; in a test run this thread may
     come to use it after an engine thread of an earlier test imported it.
     """
-    if isinstance(QGuiApplication.instance(), QGuiApplication):
-        QGuiApplication.clipboard().clear()
     if mlx := sys.modules.get("mlx.core"):
         mlx.clear_streams()
 
@@ -259,8 +235,6 @@ def no_system_trash(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("XDG_DATA_HOME", str(own_folder / "no share"))
     monkeypatch.setattr("send2trash.send2trash", refuse)
-    if host.MACOS:
-        monkeypatch.setattr(QFile, "moveToTrash", lambda *_: False)
 
 
 @pytest.fixture
@@ -282,13 +256,6 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let costs be measured whatever else this machine does, and on battery."""
     monkeypatch.setattr(machine, "others_seconds", lambda: 0.0)
     monkeypatch.setattr(machine, "on_battery", lambda: False)
-
-
-@pytest.fixture(autouse=True)
-def pointer_out_of_the_way() -> None:
-    """Take the pointer from where another test left it: a window that opens under it shows what it shows on hover."""
-    if isinstance(QGuiApplication.instance(), QGuiApplication):
-        QCursor.setPos(QGuiApplication.primaryScreen().geometry().bottomRight())
 
 
 @pytest.fixture(scope="session")
@@ -319,19 +286,3 @@ def default_model(own_folders: None, default_model_folder: Path) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(default_model_folder, target_is_directory=True)
     return place
-
-
-@pytest.fixture
-def collected_on() -> Iterator[set[int]]:
-    """The threads that collections run on, in a Python that collects by itself, as it starts."""
-    threads: set[int] = set()
-
-    def note(_phase: str, _facts: dict[str, int]) -> None:
-        threads.add(threading.get_ident())
-
-    gc.collect()  # none is due
-    gc.callbacks.append(note)
-    gc.enable()
-    yield threads
-    gc.disable()
-    gc.callbacks.remove(note)

@@ -49,10 +49,10 @@ from rdchat.tools.imported_servers import read_servers
 from rdchat.tools.tool_results import result_fields
 from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from tests.cases import INPUTS
 from tests.inference.shape_models import takes
 from tests.split_replies import client_of
 
-INPUTS = Path(__file__).parent / "inputs"
 _TOKENS = 4000
 
 Case = dict[str, Any]

@@ -16,7 +16,8 @@ from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.responses import Responses
-from tests.cases.outcomes import INPUTS, Tokenizers
+from tests.cases import INPUTS
+from tests.cases.outcomes import Tokenizers
 from tests.grids import grid
 from tests.server.fakes import MODEL
 from tests.server.interfaces.sample_requests import texts_of

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from PySide6.QtWidgets import QApplication
 
-from tests.cases.outcomes import INPUTS, OUTCOMES, Tokenizers
+from tests.cases import INPUTS
+from tests.cases.outcomes import OUTCOMES, Tokenizers
 from tests.grids import share
 
 _CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "cases.json").read_text())

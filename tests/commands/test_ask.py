@@ -1,5 +1,6 @@
 """`rdchat ask` on the real default model: what it prints, where, and with which exit status."""
 
+import argparse
 import io
 import json
 import os
@@ -22,7 +23,7 @@ from rdchat.commands.preparation import prepare
 from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.files.privacy import close_to_others
 from rdchat.inference import blas, session
-from rdchat.inference.api import DraftSettings, Dtype
+from rdchat.inference.api import DraftSettings, Dtype, Mode
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.default_conversion import convert
 from tests.commands.running import Console
@@ -456,3 +457,16 @@ def test_ctrl_c_under_json_gives_the_partial_object(small_model: Path) -> None:
     assert process.returncode == 130, errors
     assert report["finish_reason"] == "cancelled"
     assert report.keys() == JSON_FIELDS
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_mode_has_one_name_in_the_window_and_the_terminal_and_its_old_one_works(mode: Mode) -> None:
+    """The window said Draft model, the terminal speculative."""
+    assert mode.option.replace("-", " ") == mode.label.lower()
+    assert Mode(mode.option) is Mode(mode.value) is mode
+    parser = argparse.ArgumentParser()
+    ask.add_options(parser)
+    for name in (mode.option, mode.value):
+        assert Mode(parser.parse_args(["hi", "--mode", name]).mode) is mode
+    assert all(each.option in parser.format_help() for each in Mode)
+    assert "speculative" not in parser.format_help()

@@ -5,7 +5,8 @@ import mmap
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -17,10 +18,8 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 # isort: split
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten
 
 from rdchat import host, machine, paths
-from rdchat.cli import main
 from rdchat.inference import wired_memory
 from rdchat.inference.api import DraftSettings, Mode
 from rdchat.inference.benchmark.recording import BLANK, record_mlx_lm
@@ -32,39 +31,13 @@ from rdchat.inference.training.data_maker import check_batched_decoding, write_o
 from rdchat.inference.wired_memory import unwire_weights, wire_weights, wired_limit, wiring
 from tests.inference.fakes import ask, reply_end
 from tests.inference.threads import load_silently, on_a_thread
+from tests.inference.wired_limits import GIB, Limits, limits, marks
 from tests.project.scripts import ROOT, module_tree
 
-GIB = 2**30
+__all__ = ["limits"]
 # Two weights, of which one fills its last page in part.
 NETWORK = nn.Linear(1024, 1024)
 HELD = 2**22 + mmap.PAGESIZE * -(-4096 // mmap.PAGESIZE)
-
-
-class Limits(list[int]):
-    """The limits that were set, each with a mark on the disk."""
-
-    def set_limit(self, limit: int) -> int:
-        assert marks()
-        self.append(limit)
-        return 0
-
-
-def marks() -> list[str]:
-    return [path.name for path in paths.data_dir().glob("wired*")]
-
-
-@pytest.fixture
-def limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Limits]:
-    """Makes this machine a Mac with 32 GB, and records the limits that are set."""
-    info = {**mx.device_info(), "max_recommended_working_set_size": 22 * GIB}
-    limits = Limits()
-    monkeypatch.delenv(host.WIRED, raising=False)
-    monkeypatch.setattr(host, "MACOS", True)
-    monkeypatch.setattr(machine, "total_bytes", lambda: 32 * GIB)
-    monkeypatch.setattr(mx, "device_info", lambda *_: info)
-    monkeypatch.setattr(mx, "set_wired_limit", limits.set_limit)
-    yield limits
-    unwire_weights()
 
 
 @pytest.fixture
@@ -74,31 +47,18 @@ def asked(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> Limits:
     return limits
 
 
-def ask_once(model: Path, _folder: Path) -> None:
-    assert main(["ask", "--model", str(model), "--mode", "off", "--max-tokens", "4", "Hello"]) == 0
-
-
-def decode(model: Path, _folder: Path) -> None:
+def decode(model: Path) -> None:
     """Make a reply with stock mlx-lm."""
     assert record_mlx_lm(load_model(model), ask("Hello", max_tokens=2), lambda: False, BLANK)
 
 
-def measure(model: Path, _folder: Path) -> None:
-    """Measure plain decoding, and stock mlx-lm."""
-    assert main(["bench", "--model", str(model), "--modes", "off", "--limit", "1", "--max-tokens", "4"]) == 0
-
-
-def report(model: Path, folder: Path) -> None:
-    assert main(["report", "--out", str(folder / "a.zip"), "--minutes", "0.1", "--models", str(model)]) == 0
-
-
-def train(model: Path, _folder: Path) -> None:
+def train(model: Path) -> None:
     loaded = load_model(model)
     check_batched_decoding(loaded)
     list(write_on(loaded, [[5, 6], [7]], [3, 3], [0.0, 0.9], set()))
 
 
-def follow(model: Path, _folder: Path) -> None:
+def follow(model: Path) -> None:
     """Be a rank that loads its part, rests and ends."""
     kinds = iter([Kind.LOAD, Kind.REST, Kind.END])
     with pytest.MonkeyPatch.context() as patch:
@@ -111,7 +71,7 @@ def follow(model: Path, _folder: Path) -> None:
         rank_messages.run(group, str(model), lambda: None)
 
 
-def wake(model: Path, _folder: Path) -> None:
+def wake(model: Path) -> None:
     def work() -> None:
         engine = LocalEngine()
         load_silently(engine, model)
@@ -126,39 +86,11 @@ def wake(model: Path, _folder: Path) -> None:
     on_a_thread(work)
 
 
-Work = Callable[[Path, Path], None]
-# How often each wires weights where a person asks for it.
-WORK = [
-    *((ask_once, 0), (decode, 0), (train, 0), (follow, 1), (wake, 2)),
-    pytest.param(measure, 1, marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize(("work", "_times"), [*WORK, pytest.param(report, 0, marks=pytest.mark.slow)])
-@pytest.mark.usefixtures("qapp")
-def test_the_limit_is_never_set_unless_a_person_asks(
-    work: Work, _times: int, small_model: Path, tmp_path: Path, limits: Limits
+@pytest.mark.parametrize(("work", "times"), [(decode, 0), (train, 0), (follow, 1), (wake, 2)])
+def test_the_weights_alone_are_wired_if_a_person_asks_and_each_time_unwired(
+    work: Callable[[Path], None], times: int, small_model: Path, limits: Limits
 ) -> None:
-    work(small_model, tmp_path)
-    assert limits == []
-    assert marks() == []
-
-
-@pytest.mark.parametrize(("work", "times"), WORK)
-@pytest.mark.usefixtures("qapp")
-def test_the_weights_alone_are_wired_and_each_time_unwired(
-    work: Work, times: int, small_model: Path, tmp_path: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = load_model(small_model)
-    weights = loaded.info.weights_bytes
-    rounding = mmap.PAGESIZE * len(tree_flatten(loaded.network.parameters()))
-    monkeypatch.setenv(host.WIRED, "1")
-    work(small_model, tmp_path)
-    unwire_weights()
-    wired, unwired = limits[::2], limits[1::2]
-    assert (len(wired), unwired) == (times, [0] * times)
-    assert all(weights <= limit < weights + rounding for limit in wired)
-    assert marks() == []
+    limits.check_wired(partial(work, small_model), small_model, times)
 
 
 @pytest.mark.parametrize(

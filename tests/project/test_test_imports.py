@@ -1,6 +1,8 @@
 """Who may import what: scripts import no tests, nothing imports a test module, some rooms have a door."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +56,15 @@ def test_scripts_import_no_tests() -> None:
 @pytest.mark.slow
 def test_nothing_imports_a_test_module() -> None:
     assert [each for each in imports_of("rdchat", "scripts", "tests") if of_a_test_module(each[1])] == []
+
+
+@pytest.mark.slow
+def test_the_engines_tests_need_neither_qt_nor_what_shows_windows() -> None:
+    """`make test-engine` runs them."""
+    without = ["-p", "no:pytest-qt", "-p", "no:xdist", "-p", "tests.without_qt"]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *without, "tests/inference"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout[-2000:]
 
 
 def test_rooms_with_a_door_are_entered_by_it() -> None:

@@ -16,13 +16,11 @@ from rdchat.inference.api import (
     CellReport,
     Difference,
     DraftSettings,
-    Dtype,
     Figure,
     Mode,
     Statistics,
     Sweep,
 )
-from rdchat.ui.plots.measured_plots import speed_bars
 from tests.inference.benchmark.results import LOOKUP, OFF, beam, plan, run
 
 BASE = 0  # indices where one baseline stands before the cells
@@ -183,21 +181,6 @@ def test_a_near_tie_does_not_hide_a_difference_that_comes_later(
     assert report.first_difference is not None
     assert (report.first_difference.gap, report.first_difference.index) == (worst, gaps.index(worst))
     assert report.identical_text is False
-
-
-def test_there_is_a_bar_for_each_setting_and_the_fastest_is_first() -> None:
-    asked = plan(LOOKUP, beam(2, 3), beam(2, 3, Dtype.FLOAT16))
-    runs = [run(asked, index, tps, dtype="float32") for index, tps in ((0, 10), (2, 10), (3, 15))]
-    runs += [run(asked, index, tps, baseline=1, dtype="float16") for index, tps in ((1, 20), (4, 36))]
-    runs += [run(asked, MLX_LM, 9), run(asked, MLX_LM, 16, baseline=1)]
-    plot = speed_bars(BenchResult(asked, tuple(runs), {}))
-    assert [(name, round(figure.median, 3)) for name, figure in plot.bars] == [
-        ("Drafter, 2 beams of 3 tokens, float16", 1.8),
-        ("Drafter, 2 beams of 3 tokens, float32", 1.5),
-        ("Prompt lookup, 3 tokens, float32", 1.0),
-        ("mlx-lm, not drafting, float32", 0.9),
-        ("mlx-lm, not drafting, float16", 0.8),
-    ]
 
 
 def test_names_say_where_lookup_is_off() -> None:

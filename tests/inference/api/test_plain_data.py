@@ -1,6 +1,5 @@
 """Plain data of the engine: drafters, memory, JSON from outside, and files of prompts."""
 
-import argparse
 import json
 import math
 from dataclasses import fields
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from rdchat.commands import ask
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import (
     DRAFTERS,
@@ -55,19 +53,6 @@ def test_every_setting_is_used_and_auto_takes_every_drafter_that_is_named() -> N
         Mode.SPECULATIVE: "small",
         Mode.DRAFTER: "head",
     }
-
-
-@pytest.mark.parametrize("mode", Mode)
-def test_a_mode_has_one_name_in_the_window_and_the_terminal_and_its_old_one_works(mode: Mode) -> None:
-    """The window said Draft model, the terminal speculative."""
-    assert mode.option.replace("-", " ") == mode.label.lower()
-    assert Mode(mode.option) is Mode(mode.value) is mode
-    parser = argparse.ArgumentParser()
-    ask.add_options(parser)
-    for name in (mode.option, mode.value):
-        assert Mode(parser.parse_args(["hi", "--mode", name]).mode) is mode
-    assert all(each.option in parser.format_help() for each in Mode)
-    assert "speculative" not in parser.format_help()
 
 
 SIZES = ModelSizes(1000, 600, 4, Dtype.BFLOAT16, 8, 8192)

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings, strategies as some
 from rdchat.inference.api import ChatMessage, Role, ToolCall, join_neighbours
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.verification.kv_cache import shared_prefix
-from tests.cases.outcomes import INPUTS
+from tests.cases import INPUTS
 from tests.grids import share
 from tests.inference.prompts.folders import DEEPSEEK, QWEN, assistant, user
 

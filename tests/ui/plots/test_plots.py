@@ -8,11 +8,12 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import InvalidSettingError, StorageError
-from rdchat.inference.api import BenchResult, Figure
+from rdchat.inference.api import MLX_LM, BenchResult, Dtype, Figure
 from rdchat.ui.benchmark.results import ResultsView
 from rdchat.ui.plots.drawing import Drawing, Plot, PlotView, save_picture
 from rdchat.ui.plots.measured_plots import LINES, Curve, CurvesPlot, SpeedBars, speed_bars
 from rdchat.ui.style.theme import DARK, LIGHT, Theme
+from tests.inference.benchmark.results import LOOKUP, beam, plan, run
 from tests.services.bench_runs import PLAN
 from tests.ui.shown_widgets import focus_on, press_key
 
@@ -171,3 +172,18 @@ def test_what_stands_above_a_picture_fits_beside_the_form(qtbot: QtBot) -> None:
     """At the smallest size of the benchmark window a picture is 340 pixels wide."""
     drawing = Drawing(340, LIGHT, QFont("DejaVu Sans"))
     assert all(drawing.width_of(line, more=-1) <= 340 for line in LINES)
+
+
+def test_there_is_a_bar_for_each_setting_and_the_fastest_is_first() -> None:
+    asked = plan(LOOKUP, beam(2, 3), beam(2, 3, Dtype.FLOAT16))
+    runs = [run(asked, index, tps, dtype="float32") for index, tps in ((0, 10), (2, 10), (3, 15))]
+    runs += [run(asked, index, tps, baseline=1, dtype="float16") for index, tps in ((1, 20), (4, 36))]
+    runs += [run(asked, MLX_LM, 9), run(asked, MLX_LM, 16, baseline=1)]
+    plot = speed_bars(BenchResult(asked, tuple(runs), {}))
+    assert [(name, round(figure.median, 3)) for name, figure in plot.bars] == [
+        ("Drafter, 2 beams of 3 tokens, float16", 1.8),
+        ("Drafter, 2 beams of 3 tokens, float32", 1.5),
+        ("Prompt lookup, 3 tokens, float32", 1.0),
+        ("mlx-lm, not drafting, float32", 0.9),
+        ("mlx-lm, not drafting, float16", 0.8),
+    ]
