@@ -30,8 +30,8 @@ CHILDREN = {
     "training": "rdchat.inference.training.training_child",
     "transfer": "rdchat.chat.transfer.transfer_process",
     "files": "rdchat.chat.attachments.file_reader",
-    "formulas": "rdchat.chat.formulas",
-    "lexers": "rdchat.chat.lexers_child",
+    "formulas": "rdchat.chat.rendering.formulas",
+    "lexers": "rdchat.chat.rendering.lexers_child",
     "tools": "rdchat.tools.tools_child",
     "rank": "rdchat.inference.rank_processes.rank_child",
 }

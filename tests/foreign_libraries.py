@@ -20,11 +20,12 @@ from PySide6.QtCore import QByteArray, QMimeData, QUrl
 from PySide6.QtGui import QImage, QTextDocument
 from PySide6.QtSvg import QSvgRenderer
 
-from rdchat.chat import code_colours, formulas, reply_trace
+from rdchat.chat import reply_trace
 from rdchat.chat.attachments import file_reader
 from rdchat.chat.attachments.file_reader import FileReader
-from rdchat.chat.code_colours import READER, GrowingCode
-from rdchat.chat.formulas import FormulaDrawer
+from rdchat.chat.rendering import code_colours, formulas
+from rdchat.chat.rendering.code_colours import READER, GrowingCode
+from rdchat.chat.rendering.formulas import FormulaDrawer
 from rdchat.chat.storage import search_text
 from rdchat.errors import RdchatError
 from rdchat.files import json_or_none
@@ -376,10 +377,10 @@ LIBRARIES: dict[str, Library] = {
     "pygments": Library(
         ("lexers",), code_colours._LIMITS, read_code,
         # The window reads the names of the lexers.
-        frozenset({"rdchat.chat.lexers_child", "rdchat.ui.transcript.markdown.decorations"}),
+        frozenset({"rdchat.chat.rendering.lexers_child", "rdchat.ui.transcript.markdown.decorations"}),
     ),
     "ziamath": Library(
-        ("formulas",), _FORMULAS, draw, frozenset({"rdchat.chat.formulas"})
+        ("formulas",), _FORMULAS, draw, frozenset({"rdchat.chat.rendering.formulas"})
     ),
     "PIL": Library(
         ("images",), image_process._LIMITS, refused(look_at_image),

@@ -11,11 +11,11 @@ import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat import code_colours
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
-from rdchat.chat.code_colours import CodeReader
-from rdchat.chat.formulas import FormulaDrawer
+from rdchat.chat.rendering import code_colours
+from rdchat.chat.rendering.code_colours import CodeReader
+from rdchat.chat.rendering.formulas import FormulaDrawer
 from rdchat.chat.transfer.backups import BackupFacts
 from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.errors import ImageRefusedError, ModelError, StorageError

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from PySide6.QtGui import QTextBlock, QTextDocument, QTextLayout
 
-from rdchat.chat.code_colours import READER, GrowingCode, Line, lines_of
+from rdchat.chat.rendering.code_colours import READER, GrowingCode, Line, lines_of
 from rdchat.ui.style import Colors, text_look
 from rdchat.work import Job
 

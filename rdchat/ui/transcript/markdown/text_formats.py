@@ -30,7 +30,7 @@ from PySide6.QtGui import (
     QTextTableFormat,
 )
 
-from rdchat.chat.formulas import INK, UNITS, Formula, FormulaDrawer
+from rdchat.chat.rendering.formulas import INK, UNITS, Formula, FormulaDrawer
 from rdchat.ui.style import MEDIUM, SMALL, TIGHT, Theme, control_font, draw_svg, set_tip
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
 from rdchat.work import Job, SerialThread

@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtGui import QTextDocument
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.code_colours import READER
+from rdchat.chat.rendering.code_colours import READER
 from rdchat.ui.style import Theme
 from rdchat.ui.style.theme import LIGHT
 from rdchat.ui.transcript.markdown import code_highlighter

@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.formulas import UNITS, Formula, FormulaDrawer, draw_formula
+from rdchat.chat.rendering.formulas import UNITS, Formula, FormulaDrawer, draw_formula
 from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.parser import MarkdownParser

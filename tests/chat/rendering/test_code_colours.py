@@ -11,8 +11,8 @@ import pytest
 from pygments.lexers import get_all_lexers
 
 from rdchat import host
-from rdchat.chat import code_colours, lexers_child
-from rdchat.chat.code_colours import COLORS, CodeReader, GrowingCode, Line, lines_of
+from rdchat.chat.rendering import code_colours, lexers_child
+from rdchat.chat.rendering.code_colours import COLORS, CodeReader, GrowingCode, Line, lines_of
 from rdchat.work import CancelledError
 from tests.grids import grid, share
 from tests.growth import SHAPES, repeated

@@ -1,4 +1,4 @@
-"""The child `lexers`: finds the colours of code with Pygments, for `chat.code_colours`.
+"""The child `lexers`: finds the colours of code with Pygments, for `code_colours`.
 
 It has no state, so that a kill loses nothing. Pygments takes exponential time for some texts, so a timer ends what
 takes too long: `re` looks for signals while it searches.
@@ -14,7 +14,7 @@ from pygments.lexers import find_lexer_class_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, _TokenType
 from pygments.util import ClassNotFound
 
-from rdchat.chat.code_colours import Line
+from rdchat.chat.rendering.code_colours import Line
 from rdchat.wording import utf16_length
 from rdchat.work import Job, StopWork, serve
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdchat import host
-from rdchat.chat.formulas import FormulaDrawer
+from rdchat.chat.rendering.formulas import FormulaDrawer
 from rdchat.work.served import packed, read_message
 
 # answers a formula's own length as its width, and misbehaves where the formula says so

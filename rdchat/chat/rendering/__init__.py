@@ -1,0 +1,1 @@
+"""Code and formulas of replies, coloured and drawn by children."""
