@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api import Mode
-from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, PLAIN_STEP, ROWS, CostModel, Floats, Part, WeightReads
 from rdchat.inference.auto.planner import (
     DRAFT_TOKENS,
-    WIDTH,
     AcceptanceEstimates,
     Choice,
     DraftEstimate,
@@ -27,7 +25,7 @@ from rdchat.inference.auto.planner import (
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_index import LONGEST_MATCH, LookupEstimate, LookupTree, Rate
 from tests.grids import pairs, share
-from tests.inference.auto.chips import CHIPS, CPU, M1_MAX_4_BIT, M2_ULTRA, STEP_MS, Chip
+from tests.inference.auto.chips import CHIPS, CPU, M2_ULTRA, STEP_MS, Chip
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, estimate_of, source, worth
 
 QUALITIES = (0.05, 0.25, 0.4, 0.49)
@@ -231,23 +229,6 @@ def test_where_two_rows_cost_as_much_as_all_a_long_draft_is_tried_first(chance: 
     assert guessed_rows(WeightReads.TILED, chance) > 16
 
 
-@pytest.mark.parametrize(
-    ("reads", "reason"),
-    [
-        (WeightReads.SHARED, ""),
-        (WeightReads.BY_ROW, " M1 and M2 read models of 4 to 8 bits again for each drafted token."),
-        (WeightReads.TILED, " M1 and M2 read models of 16 bits at a third of the speed for more than one token."),
-    ],
-)
-def test_the_chip_is_named_where_it_is_why_drafting_is_off(reads: WeightReads, reason: str) -> None:
-    """Who has an M1 or M2 and a model of 4 bits read only that drafting would be slower."""
-    costs = M1_MAX_4_BIT.costs()
-    costs.reads = reads
-    controller = Controller(Planner(costs), AcceptanceEstimates(), [1, 2, 3, 4, 1, 2])
-    assert controller.plan_round(20) is None
-    assert controller.status.words == f"Drafting would be slower here, so it is off.{reason}"
-
-
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:
     assert Planner(CostModel()).best_draft(128, [lookup_drafts(chain(np.array([0.9])))]) is None
 
@@ -290,19 +271,6 @@ def test_words_say_what_and_why() -> None:
     assert explanation(replace(choice, tokens=2.8), True, True) == "Expected: 1.4 times as fast."
     words = "Not drafting yet: rdchat measures this computer between replies, on mains power."
     assert explanation(None, drafts=False, measured=False) == words
-
-
-ROUND = Plan(Mode.DRAFTER, 4, 5, 8, 8)
-
-
-def test_a_draft_is_begun_ahead_where_another_as_long_may_follow() -> None:
-    costs = CostModel()
-    costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, (1, 128): 12.0, (MAX_ROWS, 128): 30.0})
-    costs.use(Part.BEAMS, {(WIDTH, length): 0.5 * length for length in LENGTHS})
-    chosen = Controller(Planner(costs), AcceptanceEstimates(), range(128))
-    assert not chosen.begins_ahead(Plan(Mode.LOOKUP, 1, 5, 8, 8), 20), "it needs the text that the round brings"
-    assert chosen.begins_ahead(ROUND, 20)
-    assert not chosen.begins_ahead(ROUND, 3), "no room for one as long"
 
 
 DRAFTED = [length - 1 for length in LENGTHS]
