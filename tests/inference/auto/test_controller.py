@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rdchat.inference.api import Mode
+from rdchat.inference.api import AutoChoice, Mode
 from rdchat.inference.auto.controller import ChosenRound, Controller
 from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, PLAIN_STEP, CostModel, Part, WeightReads
 from rdchat.inference.auto.planner import WIDTH, AcceptanceEstimates, Choice, Drafts, Plan, Planner, head_source
@@ -70,7 +70,61 @@ def make_round(controller: Controller, accepted: int = 1, room: int = 20) -> Cho
 def test_without_a_draft_a_plain_step_follows(controller: Controller) -> None:
     assert controller.plan_round(20) is None
     assert controller.wants_queue(20)
-    assert controller.status.mode == Mode.OFF.value
+    controller.stop_drafter(Mode.DRAFTER)
+    words = "Not drafting: no earlier text repeats here."
+    assert controller.status == AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, words, 1.0)
+
+
+def test_the_status_says_what_is_expected_of_a_round_and_why_there_is_none(
+    controller: Controller, planner: KnownPlanner
+) -> None:
+    planner.expect(1.0, tokens=2.5)
+    make_round(controller)
+    words = "Expected: 1.7 times as fast."
+    assert controller.status == AutoChoice(Mode.DRAFTER.value, 4, 5, 2.5, 1.5, words)
+    step(controller)
+    planner.expect(-0.5)
+    assert controller.plan_round(20) is None
+    words = "Drafting would be slower here, so it is off."
+    assert controller.status == AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, words, 0.8)
+
+
+def test_without_measured_costs_the_status_says_so_until_a_round_was_made(
+    planner: KnownPlanner, estimates: AcceptanceEstimates
+) -> None:
+    planner.costs = CostModel()
+    controller = Controller(planner, estimates, range(100))
+    assert controller.status.words.startswith("Not drafting yet: rdchat measures this computer")
+    planner.expect(1.0)
+    make_round(controller)
+    step(controller)
+    planner.choice = None
+    assert controller.plan_round(20) is None
+    assert controller.status.words == "Not drafting: no earlier text repeats here."
+    assert controller.status.speedup is None
+
+
+def test_the_replys_own_text_is_looked_up(controller: Controller, planner: KnownPlanner) -> None:
+    controller.plan_round(20)
+    assert Mode.LOOKUP not in {drafts.mode for drafts in planner.asked}
+    for token in (7, 8, 9, 7, 8):
+        controller.saw(CallResult(Call.STEP, (), [token], STEP_MS, queued=True))
+    controller.plan_round(20)
+    assert Mode.LOOKUP in {drafts.mode for drafts in planner.asked}
+    assert controller.text[-5:] == [7, 8, 9, 7, 8]
+
+
+@pytest.mark.parametrize("is_usual", [True, False])
+def test_a_rounds_time_is_learnt_where_it_is_usual(
+    controller: Controller, planner: KnownPlanner, is_usual: bool
+) -> None:
+    planner.expect(1.0)
+    for _ in range(3):
+        make_round(controller)
+    plan = controller.plan_round(20)
+    before = float(planner.costs.calls_ms(Mode.DRAFTER, 100)[8])
+    controller.saw(CallResult(Call.ROUND, (), [7], 3 * STEP_MS, plan=plan, usual=is_usual))
+    assert (float(planner.costs.calls_ms(Mode.DRAFTER, 100)[8]) > before) is is_usual
 
 
 @pytest.mark.parametrize(("gain", "drafts"), [(0.5, True), (-0.09, True), (-0.11, False)])
