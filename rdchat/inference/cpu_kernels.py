@@ -14,9 +14,9 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 # isort: split
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
-from threading import local
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 
@@ -95,52 +95,21 @@ def _masked(scores: mx.array, mask: mx.array | str) -> mx.array:
     return scores + mask
 
 
-class _Turns(NamedTuple):
-    """What rows are turned by: how many, their size, and the options of `mx.fast.rope`."""
-
-    rows: int
-    size: int
-    base: float
-    scale: float
-    offset: int | mx.array
-    freqs: mx.array | None
-
-    def tables(self) -> tuple[mx.array, mx.array]:
-        """Return what rows are multiplied by, and their swapped halves: (1 or batch, 1, rows, size) each."""
-        if self.freqs is None:
-            half = self.size // 2
-            turns = mx.exp(mx.arange(half) * (-mx.log(mx.array(self.base)) / half))
-        else:
-            turns = 1 / self.freqs
-        positions = mx.arange(self.rows) + mx.array(self.offset).reshape(-1, 1, 1)
-        angles = (positions * self.scale)[..., None] * turns
-        cosines = mx.cos(angles)
-        sines = mx.sin(angles)
-        return mx.concatenate([cosines, cosines], axis=-1), mx.concatenate([-sines, sines], axis=-1)
-
-
-class _Call(local):
-    """The call that this thread is in.
-
-    Attributes:
-        tables: By what rows are turned by, and where arrays count by identity; None outside of a call. They end with
-            it, because they are lazy: they count on the thread's streams, and on the function that is being traced.
-    """
-
-    tables: dict[tuple[Any, ...], tuple[tuple[mx.array, mx.array], _Turns]] | None = None
-
-
-_call = _Call()
+# The call that a thread is in: what rows are turned by, at which positions, with the options of `rope`. None outside of
+# a call. Tables end with it, because they are lazy: they count on the thread's streams, and on the function that is
+# being traced.
+_tables: ContextVar[dict[tuple[Any, ...], tuple[mx.array, mx.array, dict[str, Any]]] | None]
+_tables = ContextVar("_tables", default=None)
 
 
 @contextmanager
 def shared_positions() -> Iterator[None]:
     """Within the block, a model's call, layers share the sines and cosines of their positions."""
-    _call.tables = {}
+    before = _tables.set({})
     try:
         yield
     finally:
-        _call.tables = None
+        _tables.reset(before)
 
 
 def rope(x: mx.array, dims: int, **options: Any) -> mx.array:
@@ -154,18 +123,34 @@ def rope(x: mx.array, dims: int, **options: Any) -> mx.array:
         dims: How much of a row is turned.
         **options: See `mx.fast.rope`.
     """
-    tables = _call.tables
+    tables = _tables.get()
     whole = x.ndim == 4 and x.dtype == mx.float32 and dims == x.shape[-1]
     if tables is None or not whole or options["traditional"] or "stream" in options:
         return _mlx_rope(x, dims, **options)
-    turns = _Turns(x.shape[-2], dims, options["base"], options["scale"], options["offset"], options.get("freqs"))
-    key = tuple(id(part) if isinstance(part, mx.array) else part for part in turns)
+    rows = x.shape[-2]
+    named = [(name, id(value) if isinstance(value, mx.array) else value) for name, value in options.items()]
+    key = (rows, dims, *named)
     if key not in tables:
-        # The key's arrays are kept with it, so that their identities stay theirs.
-        tables[key] = turns.tables(), turns
-    (cosines, sines), _ = tables[key]
+        # With the options, so that the identities of their arrays stay theirs.
+        tables[key] = (*_turns(rows, dims, options), options)
+    cosines, sines, _ = tables[key]
     first, second = mx.split(x, 2, axis=-1)
     return x * cosines + mx.concatenate([second, first], axis=-1) * sines
+
+
+def _turns(rows: int, size: int, options: dict[str, Any]) -> tuple[mx.array, mx.array]:
+    """Return what rows are multiplied by, and their swapped halves: (1 or batch, 1, rows, size) each."""
+    freqs = options.get("freqs")
+    if freqs is None:
+        half = size // 2
+        turns = mx.exp(mx.arange(half) * (-mx.log(mx.array(options["base"])) / half))
+    else:
+        turns = 1 / freqs
+    positions = mx.arange(rows) + mx.array(options["offset"]).reshape(-1, 1, 1)
+    angles = (positions * options["scale"])[..., None] * turns
+    cosines = mx.cos(angles)
+    sines = mx.sin(angles)
+    return mx.concatenate([cosines, cosines], axis=-1), mx.concatenate([-sines, sines], axis=-1)
 
 
 if not host.MACOS and not on_gpu():
