@@ -36,6 +36,8 @@ _CODE = "Write a Python function that reverses a list. Explain it, and show how 
 _AGAIN = "Write the same function again, with a comment in each line."
 _STORY = "Write a short story about an old sailor and a lighthouse."
 _DRAWING = 1
+_LIMIT_S = 600
+_SLICE_S = 40  # of what the engine does while it is idle, at most
 _QUESTION = "When was the bridge of Aldea built?"
 _MATHS = r"""The roots of $ax^2 + bx + c = 0$ are
 $$x_{1,2} = \frac{-b \pm \sqrt{b^2 - 4ac}}{2a}$$
@@ -96,10 +98,13 @@ class _Pictures:
         self._folder = folder
         self._window = app.window
         self._controller = app.controller
+        self._worked_at = time.monotonic()
+        self._controller.model_slot.engine.idle_worked.connect(self._note_work)
 
     def make(self, scratch: Path) -> None:
         self._wait(lambda: self._controller.model_slot.info is not None)
-        self._rest(150)  # it prepares and measures what it drafts with
+        # It prepares and measures what it drafts with, a slice at a time.
+        self._wait(lambda: time.monotonic() - self._worked_at > _SLICE_S)
         self._chat()
         self._drafts()
         self._reading()
@@ -190,6 +195,9 @@ class _Pictures:
         self._ask("Describe the picture in one sentence.")
         self._save(self._window, "seeing-light")
 
+    def _note_work(self) -> None:
+        self._worked_at = time.monotonic()
+
     def _look(self, appearance: Appearance) -> None:
         settings = self._controller.settings
         settings.change(replace(settings.values, appearance=appearance))
@@ -219,10 +227,10 @@ class _Pictures:
         print(f"{name}.png, {picture.width()} x {picture.height()}")
 
     def _wait(self, reached: Callable[[], bool]) -> None:
-        end = time.monotonic() + 300
+        end = time.monotonic() + _LIMIT_S
         while not reached():
             if time.monotonic() > end:
-                raise TimeoutError("the app did not get there within five minutes")
+                raise TimeoutError("the app did not get there within ten minutes")
             self._rest(0.1)
 
     def _rest(self, seconds: float) -> None:
