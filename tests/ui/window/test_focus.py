@@ -27,15 +27,12 @@ def panel_visible() -> bool:
 
 
 def _focused() -> QWidget:
-    widget = QApplication.focusWidget()
-    assert widget is not None
-    return widget
+    return QApplication.focusWidget()
 
 
 @pytest.mark.slow
 def test_tab_goes_from_the_reply_to_the_field_and_then_to_the_panel(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     composer = window.conversation.composer
     composer.set_text("and")
     reply = list(window.conversation.transcript.widgets.values())[-1]
@@ -107,8 +104,7 @@ def test_what_has_the_focus_is_in_view_also_when_tab_comes_from_outside(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:
     """At the end of a long chat, Tab from the list went to the first message's buttons, above the window."""
-    chat.start()
-    chat.say("A short question.")
+    chat.start("A short question.")
     chat.say("A long question. " * 400)
     transcript = window.conversation.transcript
     focus_on(window.conversation.composer.field)
@@ -259,14 +255,12 @@ def _in_menus(window: MainWindow) -> dict[QAction, str]:
 
     for top in window.menuBar().actions():
         menu = top.menu()
-        assert isinstance(menu, QMenu)
         walk(menu, top.text().replace("&", ""))
     return places
 
 
 def test_every_action_is_in_a_menu_or_in_the_palette(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     places = _in_menus(window)
     listed = {entry.key: entry for source in window.palette_.sources for entry in source()}
     for name, (action, _) in window.actions_._actions.items():

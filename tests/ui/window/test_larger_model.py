@@ -49,7 +49,6 @@ def offer(window: MainWindow) -> Iterator[ModelOffer]:
 
 def download_row(qtbot: QtBot, offer: ModelOffer) -> ModelRow:
     qtbot.waitUntil(offer.isVisible)
-    assert isinstance(offer.row, ModelRow)
     return offer.row
 
 
@@ -83,8 +82,7 @@ def test_what_is_on_the_disk_comes_first_and_one_click_uses_it(
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
     chat.wait_for(EngineState.IDLE)
     assert not offer.isVisible()
-    chat.controller.model_slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(None)
     assert not offer.isVisible(), "it was found once"
 
 
@@ -111,12 +109,10 @@ def test_only_a_larger_model_of_this_machine_ends_the_offer(
     chat.start()
     qtbot.waitUntil(offer.isVisible)
     chat.engine.parameters = parameters
-    chat.slot.load_model(model)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(model)
     assert offer.isVisible() is model.endswith("tiny")
     chat.engine.parameters = 135 * 10**6
-    chat.slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(None)
     assert offer.isVisible() is stays
 
 
@@ -183,20 +179,6 @@ def test_a_download_in_place_is_followed_and_then_used_by_a_click(
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
 
 
-def test_another_model_that_was_chosen_meanwhile_stays(
-    qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin_download(qtbot, chat, offer, hub, monkeypatch)
-    chat.engine.parameters = 10**9
-    chat.controller.model_slot.load_model("better")
-    assert not offer.isVisible()
-    hub.holds_at = None
-    with qtbot.waitSignal(window.windows.model_services.downloads.finished, timeout=WAIT_MS):
-        pass
-    chat.wait_for(EngineState.IDLE)
-    assert [model for model, _ in chat.engine.loads] == [None, "better"]
-
-
 def test_others_are_shown_in_discover(qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer) -> None:
     chat.start()
     download_row(qtbot, offer)
@@ -210,9 +192,8 @@ def test_closed_it_stays_away(qtbot: QtBot, chat: Chat, offer: ModelOffer) -> No
     download_row(qtbot, offer)
     click_on(button(offer, "Close this offer"))
     assert not offer.isVisible()
-    assert chat.controller.settings.values.larger_model_declined
-    chat.controller.model_slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    assert chat.settings.values.larger_model_declined
+    chat.load(None)
     qtbot.wait(20)
     assert not offer.isVisible()
 

@@ -79,7 +79,7 @@ def note(desk: Desk) -> None:
 
 
 def project(desk: Desk) -> None:
-    desk.chat.controller.chats.order.create_folder(WORD)
+    desk.chat.chats.order.create_folder(WORD)
 
 
 def search(desk: Desk) -> None:

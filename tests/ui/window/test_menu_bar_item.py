@@ -23,7 +23,7 @@ pytestmark = pytest.mark.qt_log_ignore("systemTrayWindowChanged", extend=True)
 @pytest.fixture
 def staying(monkeypatch: pytest.MonkeyPatch, chat: Chat, window: MainWindow) -> MainWindow:
     monkeypatch.setattr(MenuBarItem, "isSystemTrayAvailable", staticmethod(lambda: True))
-    chat.controller.settings.change_values(menu_bar_item=True, stays_open=True)
+    chat.settings.change_values(menu_bar_item=True, stays_open=True)
     return window
 
 
@@ -32,21 +32,10 @@ def opened(window: MainWindow) -> dict[str, QAction]:
 
 
 def test_the_menu_says_what_the_model_does_and_stops_it(chat: Chat, staying: MainWindow) -> None:
-    chat.engine.load_gate.shut()
-    chat.controller.open_last_chat()
-    assert next(iter(opened(staying))).startswith("Getting ready…")
-    chat.engine.load_gate.open()
-    status = chat.controller.status
-    chat.qtbot.waitUntil(lambda: status.value.state is EngineState.IDLE)
+    chat.start()
     entries = opened(staying)
     assert (next(iter(entries)), entries["Stop Reply"].isEnabled()) == ("tiny  ·  Ready", False)
-    chat.client._set_asleep(True)
-    assert next(iter(opened(staying))) == "tiny  ·  Asleep"
-    chat.hold_reply("Hello")
-    chat.qtbot.waitUntil(lambda: status.value.state is EngineState.PREFILL)
-    assert next(iter(opened(staying))).startswith("tiny  ·  Reading the prompt")
-    chat.engine.gate.allow(4)
-    chat.wait_for(EngineState.WRITING)
+    chat.pause_reply("Hello")
     fast = replace(Statistics(), generated_tokens=101, decode_ms=2000.0)
     chat.controller.replies.statistics_changed.emit(fast)
     entries = opened(staying)
@@ -108,10 +97,10 @@ def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat
     assert not close_by_hand(staying)
     assert not staying.isVisible()
     assert staying.menu_bar_item.isVisible()
-    chat.controller.settings.change_values(menu_bar_item=False)
+    chat.settings.change_values(menu_bar_item=False)
     assert not staying.menu_bar_item.isVisible()
     assert staying.isVisible() is not host.MACOS, "nothing but a Dock would bring it back"
-    chat.controller.settings.change_values(menu_bar_item=True)
+    chat.settings.change_values(menu_bar_item=True)
     with qtbot.waitSignal(staying.closed):
         opened(staying)["Quit rdchat"].trigger()
     assert not staying.menu_bar_item.isVisible()
@@ -122,7 +111,7 @@ def test_closing_quits_where_nothing_would_bring_the_window_back(
     qtbot: QtBot, chat: Chat, staying: MainWindow, settings: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "MACOS", False)
-    chat.controller.settings.change_values(**settings)
+    chat.settings.change_values(**settings)
     with qtbot.waitSignal(staying.closed):
         assert close_by_hand(staying)
 
@@ -155,8 +144,7 @@ def test_a_long_reply_that_ends_in_the_background_is_notified(
     )
     monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", staticmethod(lambda: True))
     monkeypatch.setattr(QSystemTrayIcon, "show", lambda _icon: None)
-    chat.start()
-    chat.say("What is a heron?")
+    chat.start("What is a heron?")
     assert window.accessibleDescription() == "The reply is finished."
     reply = chat.path[-1]
     chat.controller.replies.ended.emit(replace(reply, statistics=_LONG))
@@ -172,15 +160,14 @@ def test_a_long_reply_that_ends_in_the_background_is_notified(
 
 
 def test_a_quick_reply_is_no_new_reply_and_opens_no_panel(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("What is a heron?")
+    chat.start("What is a heron?")
     reply = chat.path[-1]
-    chat.controller.settings.change_values(panel_visible=None)
+    chat.settings.change_values(panel_visible=None)
     chat.open.start_new()
     chat.controller.replies.ended.emit(replace(reply, conversation_id=0, statistics=_LONG))
-    assert not chat.controller.chats.new_replies
-    assert chat.controller.settings.values.panel_visible is None
+    assert not chat.chats.new_replies
+    assert chat.settings.values.panel_visible is None
     chat.controller.replies.ended.emit(reply)
-    assert chat.controller.chats.new_replies
-    chat.controller.chats.delete_conversation(reply.conversation_id)
-    assert not chat.controller.chats.new_replies
+    assert chat.chats.new_replies
+    chat.chats.delete_conversation(reply.conversation_id)
+    assert not chat.chats.new_replies

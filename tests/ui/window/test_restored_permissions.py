@@ -46,7 +46,6 @@ class Desk:
         """Start with these settings of a backup, and open the sheet."""
         self.chat.settings.change(settings.from_elsewhere(Settings()))
         self.begin()
-        assert self.banner is not None
         click_on(button(self.banner, "Review…"))
         return self.window.findChildren(Sheet)[-1]
 
@@ -201,7 +200,6 @@ def test_a_restored_backup_starts_nothing_and_nothing_older_is_written_over_it(
     assert unchanged() == prepared
     # Undo gives back what was agreed to here.
     banner = desk.window.conversation.banners.banner("transfer")
-    assert banner is not None
     click_on(button(banner, "Undo"))
     chat.qtbot.waitUntil(lambda: servers.usable == (MINE, edited), timeout=WAIT_MS)
     chat.settings.wait_until_saved()

@@ -38,7 +38,7 @@ def reply_while_locked(chat: Chat, question: str, title: str = "") -> Iterator[N
     chat.start()
     chat.hold_reply(question)
     if title:
-        chat.controller.chats.rename_conversation(chat.controller.chat.conversation.id, title)
+        chat.chats.rename_conversation(chat.open.conversation.id, title)
     with held_by_another_process(chat.store.path):
         chat.finish_reply()
         yield

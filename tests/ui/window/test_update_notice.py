@@ -29,14 +29,14 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
     opened: list[str] = []
     monkeypatch.setattr(notices, "open_page", opened.append)
     monkeypatch.setattr(update_check, "newer_version", lambda _address: UPDATE)
-    check = UpdateCheck(chat.controller.settings, "https://example.org/newest")
+    check = UpdateCheck(chat.settings, "https://example.org/newest")
     check.update_found.connect(window.conversation.notices.show_update)
     window.conversation.notices.look_for_updates(check)
     banner = _shown(window)
     assert "example.org" in banner.accessibleName()
     look, leave = banner.buttons
     (look if yes else leave).click()
-    assert chat.controller.settings.values.looks_for_updates is yes
+    assert chat.settings.values.looks_for_updates is yes
     if yes:
         qtbot.waitUntil(lambda: _shown(window) not in (None, banner))
         found = _shown(window)
@@ -62,4 +62,4 @@ def test_settings_have_the_answer_where_there_is_an_address(
     assert hasattr(window, "updates") is bool(address)
     if address:
         window.updates.click()
-        assert chat.controller.settings.values.looks_for_updates
+        assert chat.settings.values.looks_for_updates
