@@ -167,7 +167,6 @@ def test_a_preset_is_renamed_made_a_models_default_and_deleted(qtbot: QtBot, cha
     settings = chat.settings
     click_on(page.rename)
     editor = page.list.findChild(QLineEdit)
-    assert editor is not None
     qtbot.keyClicks(editor, "Short")
     press_key(editor, "Return")
     qtbot.waitUntil(lambda: [each.name for each in settings.values.presets] == ["Short"])

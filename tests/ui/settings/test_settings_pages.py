@@ -12,6 +12,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.conversation import NEW_CHAT
 from rdchat.chat.notes import LONGEST_NOTE, Note
 from rdchat.chat.projects import Project
 from rdchat.errors import StorageError
@@ -21,6 +22,8 @@ from rdchat.ui.settings.note_list import NoteSheet
 from rdchat.ui.settings.settings_pages import AGENTS, NotesPage, ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style import Sheet, Theme
+from tests.chat.transfer.samples import ours
+from tests.chat.transfer.tasks import import_into
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import answer_question, choose_files, click_on, press_key, shown_child
@@ -48,7 +51,6 @@ def test_the_name_by_which_programs_call_the_model_can_be_copied(page: ServerPag
 def test_the_lines_for_an_agent_hide_the_key_until_they_are_copied(page: ServerPage, chat: Chat) -> None:
     agents = page.agents
     info = chat.slot.info
-    assert info is not None
     assert not agents.lines.toPlainText()
     assert not agents.copy_lines.isEnabled()
     agents.show_values(url="http://127.0.0.1:8817", key="the-key", model=info.name, context="4096")
@@ -212,10 +214,7 @@ def test_a_note_is_edited_and_deleted(notes: NotesPage, chat: Chat) -> None:
     notes.notes.list.setCurrentRow(1)
     edit.click()
     sheet = notes.findChild(Sheet)
-    assert isinstance(sheet, Sheet)
-    field = sheet.findChild(QPlainTextEdit)
-    assert isinstance(field, QPlainTextEdit)
-    field.setPlainText("Bo\nleads.")
+    sheet.findChild(QPlainTextEdit).setPlainText("Bo\nleads.")
     sheet.buttons[-1].click()
     texts = lambda: [note.text for note in chat.controller.replies.notes()]  # noqa: E731
     assert texts() == ["I use tabs", "Bo\nleads.", "I live in Lisbon"]
@@ -230,10 +229,6 @@ def test_a_note_is_edited_and_deleted(notes: NotesPage, chat: Chat) -> None:
     ("query", "text"),
     [
         ("Café", "Cafe\u0301 Zoe\u0308 is our meeting place"),
-        ("zoë", "Cafe\u0301 Zoe\u0308 is our meeting place"),
-        ("한국", "\u1112\u1161\u11ab\u1100\u116e\u11a8 office closes at six"),
-        ("final rep", "ﬁnal report is due in May"),
-        ("test", "Ｔｅｓｔ server is alpha"),  # noqa: RUF001  another form of the letters
         ("ZURICH", "my flat is in Zürich"),
     ],
 )
@@ -248,7 +243,7 @@ def test_a_note_is_added_for_a_project_or_for_all_chats(qtbot: QtBot, notes: Not
     assert not notes.notes.add.isEnabled()
     chat.settings.change_values(notes_everywhere=True)
     (folder,) = chat.store.organiser.folders()
-    chat.controller.chats.order.set_project(folder, Project("Be brief."), ())
+    chat.chats.order.set_project(folder, Project("Be brief."), ())
     notes.show_settings(chat.settings.values)
     for scope in ("All chats", "Work"):
         press_key(notes.notes.add, "Space")
@@ -309,3 +304,31 @@ def test_the_settings_are_on_the_page(notes: NotesPage, chat: Chat) -> None:
     boxes["notes_everywhere"].click()  # type: ignore[attr-defined]
     boxes["notes_tokens"].setValue(300)  # type: ignore[attr-defined]
     assert (settings.values.notes_everywhere, settings.values.notes_tokens) == (True, 300)
+
+
+ENTRY = {
+    "title": "Work", "folder": ["Work"], "project": True, "system_prompt": "Rhyme.", "messages": [],
+    "notes": [{"text": "They use tabs"}, {"text": "Ann leads"}],
+}  # fmt: skip
+
+
+def test_a_note_from_an_import_counts_once_it_is_kept(qtbot: QtBot, theme: Theme, chat: Chat, tmp_path: Path) -> None:
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps(ours(ENTRY)))
+    assert len(import_into(chat.store, [path]).notes) == 2
+    (folder,) = chat.store.organiser.folders()
+    chat.chats.update_list()
+    chat.start()
+    page = NotesPage(theme, chat.controller)
+    qtbot.addWidget(page)
+    keep = page.notes.keep
+    told = "\nFrom an import, not used, for the project “Work”"
+    assert shown(page) == [f"Ann leads{told}", f"They use tabs{told}"]
+    inside = replace(NEW_CHAT, id=1, folder_id=folder.id)
+    assert chat.controller.replies.notes(inside) == []
+    press_key(keep, "Space")
+    assert [note.text for note in chat.controller.replies.notes(inside)] == ["Ann leads"]
+    assert shown(page)[0].startswith("Ann leads (perhaps from an import)\nFor the project “Work”, kept ")
+    assert not keep.isEnabled()
+    page.notes.list.setCurrentRow(1)
+    assert keep.isEnabled()
