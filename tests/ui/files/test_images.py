@@ -323,33 +323,6 @@ def save(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     press_key(field, "Return")
 
 
-def test_an_image_without_words_is_edited_and_its_images_stay(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
-    save(qtbot, sent, chat)
-    qtbot.waitUntil(lambda: chat.path[0].siblings == 2 and not chat.writing)
-    assert [file.name for file in chat.path[0].files] == ["photo.jpg", "wide.png"]
-    (row,) = editor_of(sent).findChildren(PendingRow)
-    first, second = (chip.remove for chip in row.row.chips)
-    assert first is not None
-    second.click()
-    qtbot.waitUntil(lambda: len(row.row.chips) == 1)
-    save(qtbot, sent, chat)
-    qtbot.waitUntil(lambda: chat.path[0].siblings == 3 and not chat.writing)
-    assert [image.name for image in chat.engine.last_request.messages[0].images] == ["photo.jpg"]
-    chat.open.show_alternative(chat.path[0].id, -1)
-    assert len(chat.path[0].files) == 2, "the old version is kept"
-
-
-def test_images_come_back_with_a_message_that_was_deleted(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
-    question, _ = chat.path.ids
-    chat.controller.delete_message(question)
-    assert not chat.path
-    chat.chats.undo()
-    (image, _) = chat.path[0].files
-    with Image.open(chat.store.image_path(image)) as opened:
-        assert opened.size == (120, 80)
-    qtbot.waitUntil(lambda: len(tiles(sent)) == 2)
-
-
 def test_compared_messages_with_the_same_words_and_other_images_are_not_the_same(
     qtbot: QtBot, sent: MainWindow, chat: Chat
 ) -> None:

@@ -82,7 +82,6 @@ def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Ch
     assert page.details.row.state.isHidden()
     assert app.header.model.text() == "No model loaded"
     banner = app.conversation.banners.banner("model")
-    assert banner is not None
     assert "The model was unloaded" in banner.accessibleName()
     button(banner, "Load It Again").click()
     chat.wait_for(EngineState.IDLE)
@@ -193,7 +192,6 @@ def test_drafters_are_listed_after_the_models_and_cannot_answer(
     assert "Choose it in the details of its model" in page.details.problem.text()
     assert not page.details.row.main.isEnabled()
     press_key(page.list, "Return")
-    assert chat.slot.info is not None
     assert chat.slot.info.name == "tiny"
     assert page.details.row.delete.isEnabled()
     assert page.details.row.verify.isEnabled()

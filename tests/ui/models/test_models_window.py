@@ -24,7 +24,6 @@ def test_the_guide_names_every_page(models_window: ModelsWindow) -> None:
     """It had four of six."""
     titles = [models_window.tabs.tabText(index) for index in range(models_window.tabs.count())]
     part = re.search(r"has two pages:\n((?:[-*] .*\n(?:  .*\n)*)+)", (ROOT / "docs/guide.md").read_text())
-    assert part is not None
     assert re.findall(r"^- \*([A-Z][\w ]+)\*", part[1], re.MULTILINE) == titles == ["On This Computer", "Find"]
 
 
