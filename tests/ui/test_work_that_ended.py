@@ -218,8 +218,7 @@ def desk(
     monkeypatch.setattr(RemovalQuestion, "for_model", lambda model: RemovalQuestion(model, PLAN))
     chat.engine.replies = [Reply(("One",)), Reply(("Two",))]
     chat.engine.bench_events = EVENTS
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     chat.controller.regenerate(chat.path[-1].id)
     qtbot.waitUntil(lambda: not chat.writing and chat.controller.drafting.option(Mode.LOOKUP) is not None)
     desk = Desk(chat, window, theme)

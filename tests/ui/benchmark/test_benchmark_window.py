@@ -169,7 +169,6 @@ def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
     qtbot.waitUntil(lambda: bench.status.text().startswith("1 of 2, 1 min left: Prompt lookup, 4 tokens"))
     assert (bench.progress.value(), bench.progress.maximum()) == (500, 1000)
     benchmark = chat.controller.benchmark
-    assert benchmark.progress is not None
     benchmark.progress = replace(benchmark.progress, done=0)
     benchmark.progressed.emit()
     assert bench.progress.maximum() == 0, "nothing is done yet: it moves"
@@ -210,7 +209,6 @@ def test_files_that_cannot_be_are_told(bench: BenchmarkWindow, run: Run, tmp_pat
 
 def test_the_form_is_not_cut(bench: BenchmarkWindow) -> None:
     viewport = bench.form.parentWidget()
-    assert viewport is not None
     assert bench.form.minimumSizeHint().width() <= viewport.width()
 
 
@@ -247,7 +245,7 @@ def test_what_came_of_it_is_told_until_something_else_is_chosen(chat: Chat, benc
 def test_no_benchmark_begins_while_a_model_is_loading(chat: Chat, bench: BenchmarkWindow) -> None:
     """It would have been exported with the environment of no model."""
     chat.engine.load_gate.shut()
-    chat.controller.model_slot.load_model("other")
+    chat.slot.load_model("other")
     assert (bench.start.isEnabled(), bench.status.text()) == (False, "Getting ready…")
     chat.engine.load_gate.open()
     chat.wait_for(EngineState.IDLE)

@@ -15,8 +15,7 @@ from tests.ui.transcript.conftest import button
 
 def test_the_menu_shows_the_last_reply(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     assert not window.actions_.tokens.isEnabled()
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     window.actions_.tokens.trigger()
     (drafts,) = window.findChildren(DraftsWindow)
     qtbot.waitUntil(drafts.isVisible)
@@ -25,17 +24,14 @@ def test_the_menu_shows_the_last_reply(qtbot: QtBot, window: MainWindow, chat: C
 
 def test_a_reply_of_the_transcript_shows_its_own(window: MainWindow, chat: Chat) -> None:
     chat.engine.replies = [Reply(tokens=("One", " two")), Reply()]
-    chat.start()
-    chat.say("Hi")
-    chat.say("And again")
+    chat.start("Hi", "And again")
     first = chat.open.path[1]
     window.conversation.transcript.tokens_requested.emit(first.id)
     assert window.windows.drafts.tokens.accessibleDescription().startswith("Token 1 of 2, One")
 
 
 def test_tokens_that_were_not_recorded_are_not_offered(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     view = window.conversation.transcript
     widget = view.widgets[chat.path[-1].id]
     assert not view.shows_figures
@@ -52,10 +48,7 @@ def test_tokens_that_were_not_recorded_are_not_offered(qtbot: QtBot, window: Mai
 
 def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.engine.gate.allow(3)  # the prompt in two chunks, and a token
-    chat.controller.send("Hi")
-    qtbot.waitUntil(lambda: chat.open.path[-1].text == "Hello")
+    chat.pause_reply("Hi")
     window.actions_.tokens.trigger()
     tokens = window.windows.drafts.tokens
     assert tokens.accessibleDescription().startswith("Token 1 of 1, Hello")
@@ -67,8 +60,7 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
 
 @pytest.mark.slow
 def test_it_closes_with_the_chat_it_shows(window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     shown = chat.open.id
     chat.open.start_new()
     chat.say("Something else")
@@ -82,8 +74,7 @@ def test_it_closes_with_the_chat_it_shows(window: MainWindow, chat: Chat) -> Non
 
 
 def test_a_minimised_window_comes_back(window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     window.actions_.tokens.trigger()
     drafts = window.windows.drafts
     drafts.setWindowState(Qt.WindowState.WindowMinimized)

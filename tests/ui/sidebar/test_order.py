@@ -31,9 +31,7 @@ def _shown(sidebar: Sidebar) -> list[str]:
 
 
 def _row(sidebar: Sidebar, words: str) -> Row:
-    row = sidebar.list.rows.row_at(index_of(sidebar, words))
-    assert row is not None
-    return row
+    return sidebar.list.rows.row_at(index_of(sidebar, words))
 
 
 def _trigger(sidebar: Sidebar, row: str, *words: str) -> None:
@@ -48,9 +46,7 @@ def _order(chat: Chat) -> ChatOrder:
 
 
 def _folder(chat: Chat, name: str, parent: Folder | None = None) -> Folder:
-    folder = _order(chat).create_folder(name, parent.id if parent else None)
-    assert folder is not None
-    return folder
+    return _order(chat).create_folder(name, parent.id if parent else None)
 
 
 def _drag(sidebar: Sidebar, what: str, onto: str) -> bool:

@@ -77,9 +77,7 @@ def test_return_goes_on_to_writing(qtbot: QtBot, sidebar: Sidebar) -> None:
 
 
 def _editor(sidebar: Sidebar) -> QLineEdit:
-    editor = sidebar.list.viewport().findChild(QLineEdit)
-    assert editor is not None
-    return editor
+    return sidebar.list.viewport().findChild(QLineEdit)
 
 
 def test_f2_renames_in_place(qtbot: QtBot, sidebar: Sidebar) -> None:

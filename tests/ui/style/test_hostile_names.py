@@ -105,15 +105,14 @@ def filled(chat: Chat, pipe: Pipe) -> None:
     asked = store.add_message(stored.id, None, Role.USER, "Hi", files=[(file, "text")])
     for text in ("One", f"[a link](https://a.b/<img>) <img src='{pipe.path}'>"):
         store.add_message(stored.id, asked.id, Role.ASSISTANT, text, model=pipe.named("slug"))
-    chat.controller.chats.open_latest()
+    chat.chats.open_latest()
 
 
 @pytest.mark.slow
 def test_the_main_window(window: MainWindow, chat: Chat, theme: Theme, pipe: Pipe) -> None:
     filled(chat, pipe)
-    chat.controller.model_slot.load_model(pipe.named("model"))
-    chat.wait_for(EngineState.IDLE)
-    folder = chat.controller.chats.order.create_folder(pipe.named("folder"))
+    chat.load(pipe.named("model"))
+    folder = chat.chats.order.create_folder(pipe.named("folder"))
     window.conversation.banners.show_banner(Banner(theme, pipe.named("banner"), pipe.named("detail")), "evil")
     seen = check(pipe, window)
     window.sidebar.filter.choose(SearchQuery(model=pipe.named("slug"), folder_id=folder.id))
@@ -123,7 +122,7 @@ def test_the_main_window(window: MainWindow, chat: Chat, theme: Theme, pipe: Pip
 
 def test_a_model_that_did_not_load(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     chat.engine.load_errors = {pipe.named("model"): ModelError(pipe.named("message"), pipe.named("hint"))}
-    chat.controller.model_slot.load_model(pipe.named("model"))
+    chat.slot.load_model(pipe.named("model"))
     chat.wait_for(EngineState.NO_MODEL)
     check(pipe, window)
 
@@ -138,7 +137,7 @@ def cards(pipe: Pipe, kind: HeadKind | None = None) -> tuple[ModelCard, ...]:
 
 def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     filled(chat, pipe)
-    chat.controller.chats.order.create_folder(pipe.named("folder"))
+    chat.chats.order.create_folder(pipe.named("folder"))
     chat.start()
     search = FolderSearch(lambda: cards(pipe))
     window.header.model.offer_models(search)
@@ -197,7 +196,7 @@ def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path,
 
 def test_alternatives_beside_each_other(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     filled(chat, pipe)
-    window.windows.compare(chat.controller.chat.path[-1].id)
+    window.windows.compare(chat.open.path[-1].id)
     (opened,) = window.findChildren(AlternativesWindow)
     opened.resize(300, 300)
     assert check(pipe, opened) == {"slug"}
@@ -205,8 +204,7 @@ def test_alternatives_beside_each_other(window: MainWindow, chat: Chat, pipe: Pi
 
 @pytest.mark.slow
 def test_the_windows_beside_the_main_one(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
-    chat.controller.model_slot.load_model(pipe.named("model"))
-    chat.wait_for(EngineState.IDLE)
+    chat.load(pipe.named("model"))
     chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=pipe.named("drafter")))
     chat.engine.replies = [Reply((pipe.named("reply"),), mode_reason=pipe.named("reason"))]
     chat.say(pipe.named("question"))
