@@ -65,6 +65,11 @@ class Chat:
         self.controller.send(text)
         self.wait_for_reply()
 
+    def write_again(self) -> None:
+        """Have the last reply written again, and wait for it."""
+        self.controller.regenerate(self.path[-1].id)
+        self.wait_for_reply()
+
     def hold_reply(self, text: str) -> None:
         """Send a prompt, and wait until it is read; the reply does not begin before `finish_reply`."""
         self.engine.gate.shut()

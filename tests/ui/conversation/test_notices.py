@@ -31,15 +31,20 @@ def mark(window: MainWindow) -> CutMark | None:
     return marks[0] if marks else None
 
 
+def fill_with(qtbot: QtBot, window: MainWindow, chat: Chat, text: str) -> Banner:
+    """Have three questions answered, type a fourth, which is too much, and return the banner that says so."""
+    for _ in range(3):
+        chat.say(text)
+    window.conversation.composer.field.setPlainText(text)
+    return shown(qtbot, window, chat)
+
+
 @pytest.fixture
 def banner(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
-    """The banner over a chat of three turns, whose fourth question is typed and too much."""
+    """The banner over a chat that is too long."""
     chat.engine.context_length = 48
     chat.start()
-    for _ in range(3):
-        chat.say(LONG)
-    window.conversation.composer.field.setPlainText(LONG)
-    return shown(qtbot, window, chat)
+    return fill_with(qtbot, window, chat, LONG)
 
 
 def shown(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
@@ -59,15 +64,12 @@ def offered(banner: Banner) -> list[str]:
     return [button.text() for button in banner.buttons if button.isVisible()]
 
 
-def test_a_temporary_chat_is_offered_no_new_one(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_a_temporary_chat_is_offered_no_new_one(window: MainWindow, chat: Chat) -> None:
     """It would not stay as it is."""
     chat.engine.context_length = 48
     chat.start()
     window.actions_.new_temporary.trigger()
-    for _ in range(3):
-        chat.say(LONG)
-    window.conversation.composer.field.setPlainText(LONG)
-    assert offered(shown(qtbot, window, chat)) == ["Leave Out the Oldest", "Summarise the Oldest"]
+    assert offered(fill_with(chat.qtbot, window, chat, LONG)) == ["Leave Out the Oldest", "Summarise the Oldest"]
 
 
 @pytest.mark.slow
@@ -94,13 +96,11 @@ def test_the_oldest_turns_are_left_out_marked_in_their_chat_and_told_again(
     shown(qtbot, window, chat)
 
 
-def test_a_message_that_is_too_long_alone_offers_nothing_to_leave_out(
-    qtbot: QtBot, window: MainWindow, chat: Chat
-) -> None:
+def test_a_message_that_is_too_long_alone_offers_nothing_to_leave_out(window: MainWindow, chat: Chat) -> None:
     chat.engine.context_length = 20
     chat.start()
     window.conversation.composer.field.setPlainText("word " * 30)
-    alone = shown(qtbot, window, chat)
+    alone = shown(chat.qtbot, window, chat)
     assert not offered(alone)
     assert alone.accessibleName().startswith("This message is too long for this model (20 tokens) It has")
 
@@ -134,11 +134,8 @@ def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
     """As `banner`, with a context that has room for a summary."""
     chat.engine.context_length = 400
     chat.start()
-    for _ in range(3):
-        chat.say("word " * 99)
-    window.conversation.composer.field.setPlainText("word " * 99)
-    chat.engine.replies = [Reply(tokens=("They", " said words."))]
-    return shown(qtbot, window, chat)
+    chat.engine.replies = [*[Reply()] * 3, Reply(tokens=("They", " said words."))]
+    return fill_with(qtbot, window, chat, "word " * 99)
 
 
 @pytest.mark.slow
@@ -164,11 +161,11 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
 
 
 @pytest.mark.slow
-def test_a_new_chat_takes_along_what_is_typed(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
+def test_a_new_chat_takes_along_what_is_typed(window: MainWindow, chat: Chat, larger: Banner) -> None:
     typed = window.conversation.composer.text
     first = chat.open.stored_conversation
     press(larger, "Start a New Chat")
-    qtbot.waitUntil(lambda: chat.open.stored_conversation != first)
+    chat.qtbot.waitUntil(lambda: chat.open.stored_conversation != first)
     assert window.conversation.composer.text == typed.strip()
     mark = chat.open.path[0].context_cut
     assert mark.summary == "They said words."
