@@ -25,7 +25,7 @@ from tests.services.models.library_samples import GB, library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
 from tests.ui.models.page_steps import answer, pick
-from tests.ui.shown_widgets import press_key
+from tests.ui.shown_widgets import accept, press_key
 
 REMOTE = "remote:studio/qwen"
 
@@ -262,7 +262,7 @@ def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage, here: 
     assert not page._macs.hosts
     sheet.name.setText("studio.local")
     sheet.address.setText("192.168.1.5")
-    sheet.buttons[-1].click()
+    accept(sheet)
     qtbot.waitUntil(lambda: not isValid(sheet) and not page._macs._work.busy)
     assert page._macs._settings.values.hosts == (Host("studio.local", ("192.168.1.5",)),)
     (entry,) = page.entries

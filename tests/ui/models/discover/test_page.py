@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import QPoint
-from PySide6.QtGui import QTextCursor
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub import HubModel
@@ -17,7 +16,6 @@ from rdchat.ui.style import TextButton
 from rdchat.ui.style.formatting import MACHINE
 from tests.hub.downloads.downloading import random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
-from tests.ui.conftest import Chat
 from tests.ui.models.page_steps import answer, click, find, press, said, search, wait_for_details
 from tests.ui.shown_widgets import click_on, press_key
 
@@ -67,29 +65,6 @@ def test_typing_finds_and_a_click_tells(qtbot: QtBot, hub: HubServer, page: Disc
     assert "model.safetensors: 400 KB" in listed
     assert any(line.startswith("config.json: ") for line in listed)
     assert listed[-1] == "Not downloaded, as rdchat never reads code or pickles: run.py."
-
-
-@pytest.mark.slow
-def test_nothing_of_a_card_is_fetched_and_links_open_after_a_click(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, opened: list[str]
-) -> None:
-    text = (
-        f"![A]({hub.url}/a.png) <img src='{hub.url}/b.png' alt=B>\n\n[go](https://x.example/) [no](file:///etc/passwd)"
-    )
-    hub.add("org/small", small_files() | {"README.md": text.encode()})
-    find(qtbot, page, "org/small")
-    body = page.details.card.body
-    qtbot.waitUntil(lambda: body.toPlainText() == "A\ngo no")
-    assert not [request.path for request in hub.requests if "png" in request.path]
-    assert opened == []
-    for word in ("no", "go"):
-        cursor = body.document().find(word, 0)
-        assert not cursor.isNull()
-        cursor.setPosition(cursor.selectionStart() + 1, QTextCursor.MoveMode.MoveAnchor)
-        place = body.cursorRect(cursor).center()
-        page.details.area.ensureWidgetVisible(body)
-        click_on(body.viewport(), QPoint(place.x(), place.y()))
-    assert opened == ["https://x.example/"]
 
 
 @pytest.mark.slow
@@ -181,28 +156,6 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     press(qtbot, page.details.notice.token)
     (sheet,) = page.window().findChildren(TokenSheet)
     qtbot.waitUntil(lambda: sheet.isVisible() and not models.account.busy)
-
-
-@pytest.mark.slow
-def test_a_model_is_downloaded_in_place_and_loaded(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, chat: Chat
-) -> None:
-    chat.start()
-    hub.add(MODEL, small_files(), **FACTS)
-    hub.holds_at = 100_000
-    find(qtbot, page, MODEL)
-    box = page.details.row
-    assert box.main.text() == "Download 403 KB"
-    press(qtbot, box.main)
-    qtbot.waitUntil(lambda: " of 403 KB" in box.state.text())
-    assert box.bar.isVisible()
-    assert (box.main.text(), box.other.text()) == ("Pause", "Cancel")
-    hub.holds_at = None
-    qtbot.waitUntil(lambda: box.main.text() == "Load")
-    qtbot.waitUntil(lambda: page.list.entries[page.list.row_of(MODEL)].marks == (("Installed", "success"),))
-    press(qtbot, box.main)
-    qtbot.waitUntil(lambda: box.state.text() == "In use now.")
-    assert chat.engine.loads[-1][0] == MODEL
 
 
 def files_of_drafter() -> dict[str, bytes]:
