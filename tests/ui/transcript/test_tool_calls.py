@@ -302,19 +302,6 @@ def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window
     assert tool_window.window.settings_window.isVisible()
 
 
-def test_a_restored_call_asks_again(tool_window: ToolWindow) -> None:
-    tool_window.ask(calling(read(call_id="1")))
-    chat = tool_window.chat.open
-    before = chat.id
-    tool_window.window.actions_.new_chat.trigger()
-    assert not tool_window.calls.cards
-    tool_window.servers.set("files", "stopped")
-    chat.open_chat(before)
-    assert list(tool_window.calls.cards) == ["1"]
-    assert chat.path[-1].role is Role.ASSISTANT
-    assert not tool_window.servers.made
-
-
 def test_images_are_shown_and_open(qtbot: QtBot, tool_window: ToolWindow) -> None:
     png = b"\x89PNG\r\n\x1a\nand so on"
     tool_window.servers.result = ToolResult("[image 1]", images=(png,))
@@ -343,3 +330,5 @@ def test_of_many_calls_the_first_have_cards(tool_window: ToolWindow) -> None:
     tool_window.decide(None, "0")
     assert list(tool_window.calls.cards)[-1] == "16"
     assert tool_window.calls.note.text() == "These are the first 16 calls; 111 more follow once you decide."
+    tool_window.chat.open.start_new()
+    assert not tool_window.calls.cards
