@@ -76,8 +76,7 @@ def test_the_focus_of_a_message_that_goes_is_not_left_to_chance(chat: Chat, wind
         act()
         assert field.hasFocus()
     chat.say("Three")
-    chat.controller.regenerate(chat.path[-1].id)
-    chat.wait_for_reply()
+    chat.write_again()
     reply = transcript.widgets[chat.path[-1].id]
     (previous,) = [each for each in reply.findChildren(IconButton) if each.accessibleName() == "Previous version"]
     focus_on(previous)
@@ -85,14 +84,14 @@ def test_the_focus_of_a_message_that_goes_is_not_left_to_chance(chat: Chat, wind
     assert transcript.widgets[chat.path[-1].id].body.hasFocus()
 
 
-def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_focus_stays_on_the_button_that_sends_and_stops(chat: Chat, window: MainWindow) -> None:
     chat.start()
     button = window.conversation.composer.button
     window.conversation.composer.set_text("Hello")
     focus_on(button)
     chat.engine.gate.shut()
     press_key(button, "Space")
-    qtbot.waitUntil(lambda: button.accessibleName() == "Stop")
+    chat.qtbot.waitUntil(lambda: button.accessibleName() == "Stop")
     assert button.hasFocus()
     press_key(button, "Space")
     chat.finish_reply()
@@ -100,16 +99,14 @@ def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: 
     assert not button.isEnabled()
 
 
-def test_what_has_the_focus_is_in_view_also_when_tab_comes_from_outside(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_what_has_the_focus_is_in_view_also_when_tab_comes_from_outside(chat: Chat, window: MainWindow) -> None:
     """At the end of a long chat, Tab from the list went to the first message's buttons, above the window."""
     chat.start("A short question.")
     chat.say("A long question. " * 400)
     transcript = window.conversation.transcript
     focus_on(window.conversation.composer.field)
     bar = transcript.verticalScrollBar()
-    qtbot.waitUntil(lambda: bar.maximum() > transcript.viewport().height())
+    chat.qtbot.waitUntil(lambda: bar.maximum() > transcript.viewport().height())
     bar.setValue(bar.maximum())
     for _ in range(60):
         press_key(_focused(), "Tab")
@@ -183,7 +180,7 @@ def without_ring(window: QWidget) -> list[str]:
 @draws_rings
 @both
 def test_every_stop_of_the_main_window_shows_the_focus(
-    qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, scheme: Qt.ColorScheme
+    chat: Chat, window: MainWindow, theme: Theme, scheme: Qt.ColorScheme
 ) -> None:
     theme.set_scheme(scheme)
     window.resize(1300, 1500)
@@ -196,7 +193,7 @@ def test_every_stop_of_the_main_window_shows_the_focus(
     focus_on(composer.field)
     for section in window.panel.sections:
         section.fold(False)
-    qtbot.waitUntil(lambda: composer.files.geometry().bottom() < composer.height())
+    chat.qtbot.waitUntil(lambda: composer.files.geometry().bottom() < composer.height())
     assert without_ring(window) == []
 
 

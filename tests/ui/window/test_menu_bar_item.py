@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QApplication, QMessageBox, QSystemTrayIcon
-from pytestqt.qtbot import QtBot
 
 from rdchat import host
 from rdchat.inference.api import Statistics
@@ -62,7 +61,7 @@ def test_the_icon_in_the_dock_bounces_for_a_moment_only(staying: MainWindow, mon
     assert 0 < duration_ms <= 2000
 
 
-def test_its_entries_open_chats_and_windows(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
+def test_its_entries_open_chats_and_windows(chat: Chat, staying: MainWindow) -> None:
     chat.start()
     for text in ("One & two", "Three"):
         chat.open.start_new()
@@ -75,7 +74,7 @@ def test_its_entries_open_chats_and_windows(qtbot: QtBot, chat: Chat, staying: M
     entries["Quick Window"].trigger()
     assert staying.windows.quick.isVisible()
     entries["Server"].trigger()
-    qtbot.waitUntil(lambda: bool(chat.controller.server.address))
+    chat.qtbot.waitUntil(lambda: bool(chat.controller.server.address))
     entries = opened(staying)
     name = f"Server · {chat.controller.server.address}"
     assert entries[name].isChecked()
@@ -83,7 +82,7 @@ def test_its_entries_open_chats_and_windows(qtbot: QtBot, chat: Chat, staying: M
     assert not chat.controller.server.on
 
 
-def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
+def test_closing_hides_the_window_and_the_reply_goes_on(chat: Chat, staying: MainWindow) -> None:
     chat.start()
     chat.hold_reply("A story")
     staying.conversation.composer.set_text("typed")
@@ -101,23 +100,23 @@ def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat
     assert not staying.menu_bar_item.isVisible()
     assert staying.isVisible() is not host.MACOS, "nothing but a Dock would bring it back"
     chat.settings.change_values(menu_bar_item=True)
-    with qtbot.waitSignal(staying.closed):
+    with chat.qtbot.waitSignal(staying.closed):
         opened(staying)["Quit rdchat"].trigger()
     assert not staying.menu_bar_item.isVisible()
 
 
 @pytest.mark.parametrize("settings", [{"menu_bar_item": False}, {"stays_open": False}])
 def test_closing_quits_where_nothing_would_bring_the_window_back(
-    qtbot: QtBot, chat: Chat, staying: MainWindow, settings: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+    chat: Chat, staying: MainWindow, settings: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "MACOS", False)
     chat.settings.change_values(**settings)
-    with qtbot.waitSignal(staying.closed):
+    with chat.qtbot.waitSignal(staying.closed):
         assert close_by_hand(staying)
 
 
 def test_quitting_without_a_window_shows_it_with_the_question_until_the_text_is_stored(
-    qtbot: QtBot, chat: Chat, staying: MainWindow
+    chat: Chat, staying: MainWindow
 ) -> None:
     chat.start()
     chat.hold_reply("A story")
@@ -127,7 +126,7 @@ def test_quitting_without_a_window_shows_it_with_the_question_until_the_text_is_
         opened(staying)["Quit rdchat"].trigger()
         (box,) = staying.findChildren(QMessageBox, "unsaved")
         assert (box.isVisible(), staying.isVisible()) == (True, True)
-    qtbot.waitUntil(lambda: not staying.isVisible())
+    chat.qtbot.waitUntil(lambda: not staying.isVisible())
     assert chat.store.messages(chat.path[0].conversation_id)[-1].text == "Hello, you!"
     assert not [*chat.store.path.parent.glob("unsaved-replies-*.md")]
 

@@ -59,8 +59,7 @@ def _named(*windows: QWidget) -> set[str]:
 @pytest.mark.slow
 def test_every_control_of_every_window_has_a_name(theme: Theme, window: MainWindow, chat: Chat) -> None:
     chat.start("Hello **there**, see https://example.org")
-    chat.controller.regenerate(chat.path[-1].id)
-    chat.wait_for_reply()
+    chat.write_again()
     window.conversation.files.add_text("A text")
     window.commands.search_in_front()
     names = _named(window)

@@ -3,7 +3,6 @@
 from PySide6.QtCore import QPoint
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
-from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import Preset
 from rdchat.ui.style import SectionHead
@@ -37,13 +36,13 @@ def test_words_in_any_order_find_a_command_and_return_carries_it_out(chat: Chat,
     assert window.conversation.composer.field.hasFocus()
 
 
-def test_training_is_found_and_opens_where_it_is(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_training_is_found_and_opens_where_it_is(chat: Chat, window: MainWindow) -> None:
     """The word opened the list of models."""
     chat.start()
     palette = _opened(window, "train")
     assert _listed(palette)[:1] == ["Train a Drafter"]
     press_key(palette.field, "Return")
-    qtbot.waitUntil(window.windows.models.installed.training.isVisible)
+    chat.qtbot.waitUntil(window.windows.models.installed.training.isVisible)
     window.windows.end_background_work()
 
 

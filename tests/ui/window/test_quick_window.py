@@ -181,7 +181,7 @@ def test_the_clipboard_is_inserted_when_its_button_is_pressed(qtbot: QtBot, quic
     assert quick.composer.text == "word " * 1000, "a long text stays text here"
 
 
-def test_the_first_key_wakes_the_model(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
+def test_the_first_key_wakes_the_model(chat: Chat, quick: QuickWindow) -> None:
     chat.start()
     chat.client._fall_asleep()
     if not chat.client.asleep:

@@ -210,6 +210,7 @@ def test_its_images_are_files_while_a_reply_reads_them(window: MainWindow, chat:
     chat.open.files.restore_files([image_file(IMAGE, "a.png", width=8, height=8)])
     chat.qtbot.waitUntil(lambda: not chat.open.files.reason_to_wait())
     chat.hold_reply(WORDS)
+    chat.qtbot.waitUntil(lambda: bool(chat.engine.requests))
     (image,) = chat.engine.last_request.messages[-1].images
     assert image.path.is_relative_to(temporary)
     assert image.path.read_bytes() == IMAGE
