@@ -12,10 +12,10 @@ from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import click_on, press_key
 
 
-def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
+def test_changes_apply_at_once_and_reach_the_engine(chat: Chat, options: ChatOptions) -> None:
     assert options.source.text() == "Same as in Settings"
     assert not options.thinking.isVisible(), "the model does not think"
-    qtbot.keyClicks(options.form.prompt, "Be brief.")
+    chat.qtbot.keyClicks(options.form.prompt, "Be brief.")
     options.form.fields["temperature"].setValue(0)
     assert chat.open.conversation.system_prompt == "Be brief."
     assert options.source.text() == "Changed for this chat"

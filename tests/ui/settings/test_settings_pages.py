@@ -26,7 +26,7 @@ from tests.chat.transfer.samples import ours
 from tests.chat.transfer.tasks import import_into
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import answer_question, choose_files, click_on, press_key, shown_child
+from tests.ui.shown_widgets import accept, answer_question, choose_files, click_on, press_key, shown_child
 
 
 @pytest.fixture
@@ -195,14 +195,14 @@ def shown(page: NotesPage) -> list[str]:
     return [page.notes.list.item(index).text() for index in range(page.notes.list.count())]
 
 
-def test_the_page_lists_and_searches_notes(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
+def test_the_page_lists_and_searches_notes(notes: NotesPage, chat: Chat) -> None:
     day = chat.controller.replies.notes()[0].date
     assert shown(notes) == [
         f"I live in Lisbon\nFor all chats, kept {day}",
         f"Ann leads (perhaps from a file)\nFor the project “Work”, kept {day} from the chat “Soup”",
         f"I use tabs\nFor the project “Work”, kept {day} from the chat “Soup”",
     ]
-    qtbot.keyClicks(notes.search, "soup TABS")
+    chat.qtbot.keyClicks(notes.search, "soup TABS")
     assert [text.splitlines()[0] for text in shown(notes)] == ["I use tabs"]
     notes.search.setText("nothing")
     assert shown(notes) == []
@@ -215,7 +215,7 @@ def test_a_note_is_edited_and_deleted(notes: NotesPage, chat: Chat) -> None:
     edit.click()
     sheet = notes.findChild(Sheet)
     sheet.findChild(QPlainTextEdit).setPlainText("Bo\nleads.")
-    sheet.buttons[-1].click()
+    accept(sheet)
     texts = lambda: [note.text for note in chat.controller.replies.notes()]  # noqa: E731
     assert texts() == ["I use tabs", "Bo\nleads.", "I live in Lisbon"]
     notes.notes.list.setCurrentRow(2)
@@ -238,7 +238,7 @@ def test_a_search_finds_a_note_as_it_finds_a_chat(notes: NotesPage, chat: Chat, 
     assert [each.splitlines()[0] for each in shown(notes)] == [text]
 
 
-def test_a_note_is_added_for_a_project_or_for_all_chats(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
+def test_a_note_is_added_for_a_project_or_for_all_chats(notes: NotesPage, chat: Chat) -> None:
     """With keys alone. Nothing can be added where it would count nowhere."""
     assert not notes.notes.add.isEnabled()
     chat.settings.change_values(notes_everywhere=True)
@@ -249,7 +249,7 @@ def test_a_note_is_added_for_a_project_or_for_all_chats(qtbot: QtBot, notes: Not
         press_key(notes.notes.add, "Space")
         sheet = shown_child(notes, NoteSheet)
         assert not sheet.buttons[-1].isEnabled()
-        qtbot.keyClicks(sheet.field, f"Dr. Lee signs for {scope}.")
+        chat.qtbot.keyClicks(sheet.field, f"Dr. Lee signs for {scope}.")
         sheet.scope.setCurrentText(scope)
         press_key(sheet.buttons[-1], "Space")
         assert shown(notes)[0].startswith(f"Dr. Lee signs for {scope}.\nFor ")
@@ -266,14 +266,14 @@ def test_what_is_typed_comes_back_whole_or_a_word_says_why_not(notes: NotesPage,
     typed = sheet.field.toPlainText().strip()
     assert sheet.length.text() == f"{len(typed):,} of at most 1,000 characters"
     assert sheet.buttons[-1].isEnabled() == (0 < len(typed) <= LONGEST_NOTE)
-    sheet.buttons[-1].click()
+    accept(sheet)
     stored = chat.controller.replies.notes()[0].text
     assert stored == (typed if 0 < len(typed) <= LONGEST_NOTE else note.text)
     sheet.reject()
 
 
 def test_a_note_that_cannot_be_stored_stays_in_its_field(
-    qtbot: QtBot, notes: NotesPage, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    notes: NotesPage, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise StorageError("The disk is full.")
@@ -283,11 +283,11 @@ def test_a_note_that_cannot_be_stored_stays_in_its_field(
     sheet.field.setPlainText("Bo leads")
     with monkeypatch.context() as broken:
         broken.setattr(chat.store.organiser, "change_note", fail)
-        with qtbot.waitSignal(chat.controller.storage.failed):
-            sheet.buttons[-1].click()
+        with chat.qtbot.waitSignal(chat.controller.storage.failed):
+            accept(sheet)
     assert sheet.isVisible()
     assert sheet.field.toPlainText() == "Bo leads"
-    sheet.buttons[-1].click()
+    accept(sheet)
     assert shown(notes)[0].startswith("Bo leads\n")
 
 
@@ -312,7 +312,7 @@ ENTRY = {
 }  # fmt: skip
 
 
-def test_a_note_from_an_import_counts_once_it_is_kept(qtbot: QtBot, theme: Theme, chat: Chat, tmp_path: Path) -> None:
+def test_a_note_from_an_import_counts_once_it_is_kept(theme: Theme, chat: Chat, tmp_path: Path) -> None:
     path = tmp_path / "theirs.json"
     path.write_text(json.dumps(ours(ENTRY)))
     assert len(import_into(chat.store, [path]).notes) == 2
@@ -320,7 +320,7 @@ def test_a_note_from_an_import_counts_once_it_is_kept(qtbot: QtBot, theme: Theme
     chat.chats.update_list()
     chat.start()
     page = NotesPage(theme, chat.controller)
-    qtbot.addWidget(page)
+    chat.qtbot.addWidget(page)
     keep = page.notes.keep
     told = "\nFrom an import, not used, for the project “Work”"
     assert shown(page) == [f"Ann leads{told}", f"They use tabs{told}"]
