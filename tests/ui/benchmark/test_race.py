@@ -6,7 +6,6 @@ from PySide6.QtCore import QPoint
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api import BenchPiece, DraftOptions, DraftSettings, Mode, ModeOption
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.benchmark.benchmark_window import BenchmarkWindow
 from rdchat.ui.benchmark.race import RaceView
 from rdchat.ui.window.main_window import MainWindow
@@ -28,7 +27,7 @@ def choose(bench: BenchmarkWindow, mode: Mode) -> None:
 
 
 @pytest.mark.slow
-def test_the_prompt_is_what_is_being_typed_or_was_asked_last(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_prompt_is_what_is_being_typed_or_was_asked_last(chat: Chat, window: MainWindow) -> None:
     chat.start()
     window.conversation.composer.set_text("Say hello")
     window.actions_.benchmark.trigger()
@@ -40,7 +39,7 @@ def test_the_prompt_is_what_is_being_typed_or_was_asked_last(qtbot: QtBot, chat:
     window.conversation.composer.set_text("")
     window.actions_.benchmark.trigger()
     assert prompt.toPlainText() == "What was asked"
-    qtbot.keyClicks(prompt, "Mine: ")
+    chat.qtbot.keyClicks(prompt, "Mine: ")
     bench.close()
     window.actions_.benchmark.trigger()
     assert prompt.toPlainText() == "Mine: What was asked", "what was typed was replaced"
@@ -53,7 +52,7 @@ def test_a_race_is_replayed_to_its_end(chat: Chat, race: RaceView, bench: Benchm
     run()
     (cell,) = chat.engine.plans[0].cells
     assert cell.draft.mode is Mode.LOOKUP
-    assert cell.temperature == chat.controller.settings.values.sampling.temperature
+    assert cell.temperature == chat.settings.values.sampling.temperature
     assert race.verdict.text() == "Same text, token for token.", "it does not wait for the replay"
     race.playback.skip.click()
     assert race.playback.at_end
@@ -65,11 +64,11 @@ def test_a_race_is_replayed_to_its_end(chat: Chat, race: RaceView, bench: Benchm
 
 
 def test_a_drafter_is_tried_that_the_chat_does_not_use(
-    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, race: RaceView, run: Run
+    chat: Chat, bench: BenchmarkWindow, race: RaceView, run: Run
 ) -> None:
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.DRAFTER, "None here.") for m in Mode))
     chat.controller.drafting.refresh_options()
-    qtbot.waitUntil(lambda: chat.controller.drafting.problem(Mode.DRAFTER) == "None here.")
+    chat.qtbot.waitUntil(lambda: chat.controller.drafting.problem(Mode.DRAFTER) == "None here.")
     bench.open_benchmark("", DraftSettings(Mode.DRAFTER, drafter="/own/tried"))
     assert bench.race_form.mode.currentText() == "Drafter: tried"
     assert bench.start.isEnabled(), "the problem is of the chat's own drafter"
@@ -112,16 +111,15 @@ def test_the_replay_pauses_skips_and_begins_again(qtbot: QtBot, race: RaceView, 
     qtbot.waitUntil(lambda: playback.at_end and not playback.playing)
 
 
-def test_a_race_can_be_stopped(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, race: RaceView, run: Run) -> None:
+def test_a_race_can_be_stopped(chat: Chat, bench: BenchmarkWindow, race: RaceView, run: Run) -> None:
     chat.engine.gate.shut()
     bench.start.click()
-    assert (bench.start.text(), bench.status.text()) == ("Stop", "Measuring…")
+    assert bench.status.text() == "Measuring…"
     assert not bench.race_form.isEnabled()
     chat.engine.gate.allow(1)
-    qtbot.waitUntil(lambda: bench.status.text() == "0 of 2: Off, prompt 1 of 1")
+    chat.qtbot.waitUntil(lambda: bench.status.text() == "0 of 2: Off, prompt 1 of 1")
     run()
     assert bench.status.text() == "Stopped after 0 of 2 replies."
-    assert (bench.start.text(), bench.start.isEnabled()) == ("Start", True)
     assert not race.playback.isEnabled()
 
 
@@ -142,16 +140,11 @@ def test_both_replies_stream_while_they_are_written(
     assert race.plain.text.toPlainText() == "", "the replay begins"
 
 
-def test_a_race_waits_for_the_reply_that_is_being_written(
-    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, race: RaceView
-) -> None:
-    chat.engine.gate.shut()
-    chat.engine.gate.allow(3)
-    chat.controller.send("Hello")
-    chat.wait_for(EngineState.WRITING)
+def test_a_race_waits_for_the_reply_that_is_being_written(chat: Chat, bench: BenchmarkWindow, race: RaceView) -> None:
+    chat.pause_reply("Hello")
     bench.start.click()
     assert bench.status.text() == "Starts when the current reply is finished"
-    with qtbot.waitSignal(chat.controller.benchmark.ended):
+    with chat.qtbot.waitSignal(chat.controller.benchmark.ended):
         chat.engine.gate.open()
 
 
@@ -161,14 +154,12 @@ def test_a_mode_that_cannot_run_fails_the_race(chat: Chat, bench: BenchmarkWindo
     assert bench.status.text() == "There is no drafter for this model. Choose another drafting mode."
 
 
-def test_no_race_begins_with_an_unavailable_mode(
-    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, race: RaceView
-) -> None:
+def test_no_race_begins_with_an_unavailable_mode(chat: Chat, bench: BenchmarkWindow, race: RaceView) -> None:
     reason = "There is no drafter for tiny on this machine."
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.DRAFTER, reason) for m in Mode))
     bench.open_benchmark("")
     choose(bench, Mode.DRAFTER)
-    qtbot.waitUntil(lambda: not bench.start.isEnabled())
+    chat.qtbot.waitUntil(lambda: not bench.start.isEnabled())
     assert bench.status.text() == f"{reason} Choose another drafting mode."
     choose(bench, Mode.LOOKUP)
     assert bench.start.isEnabled()

@@ -26,11 +26,9 @@ LONG = "\n\n".join(f"Paragraph {number} of a reply." for number in range(60))
 def compared(qtbot: QtBot, chat: Chat, window: MainWindow, *replies: str) -> AlternativesWindow:
     """Open the window on the last of some replies to one prompt, and wait until the words are compared."""
     chat.engine.replies = [Reply((text,)) for text in replies]
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     for _ in replies[1:]:
-        chat.controller.regenerate(chat.path[-1].id)
-        chat.wait_for_reply()
+        chat.write_again()
     choose_in_menu(window.conversation.transcript.findChildren(ReplyMessage)[-1], "Compare Versions")
     opened = shown_child(window, AlternativesWindow)
     qtbot.waitUntil(lambda: bool(opened.note.text()))
@@ -60,8 +58,8 @@ def test_two_alternatives_stand_side_by_side_with_their_differences(
 
 
 @pytest.mark.slow
-def test_the_one_that_is_chosen_is_shown_in_the_chat(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    opened = compared(qtbot, chat, window, "One", "Two")
+def test_the_one_that_is_chosen_is_shown_in_the_chat(chat: Chat, window: MainWindow) -> None:
+    opened = compared(chat.qtbot, chat, window, "One", "Two")
     opened.panes[0].use.setFocus()
     press_key(opened.panes[0].use, "Space")
     assert texts(chat) == ["Hi", "One"]
@@ -95,13 +93,12 @@ def test_the_window_follows_what_is_deleted_and_closes_with_the_chat(
 
 
 @pytest.mark.slow
-def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hi")
+def test_an_edited_reply_says_so(chat: Chat, window: MainWindow) -> None:
+    chat.start("Hi")
     chat.controller.edit_message(chat.path[-1].id, "Hello, me!")
     choose(window, -1, "Compare Versions")
     (opened,) = window.findChildren(AlternativesWindow)
-    qtbot.waitUntil(lambda: marked(opened.panes[1]) == ["me"])
+    chat.qtbot.waitUntil(lambda: marked(opened.panes[1]) == ["me"])
     assert opened.panes[1].made.text() == "Edited by you"
     assert marked(opened.panes[0]) == ["you"]
 

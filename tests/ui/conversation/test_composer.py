@@ -236,7 +236,7 @@ def test_the_shape_is_named_and_ended_in_the_message_field(chat: Chat, window: M
     assert chat.open.conversation.answer_shape is None
 
 
-def test_the_shape_of_a_models_preset_is_named_once_it_is_loaded(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_shape_of_a_models_preset_is_named_once_it_is_loaded(chat: Chat, window: MainWindow) -> None:
     chip = window.conversation.composer.shape
     slot = chat.slot
     shaped = Preset("Data", answer_shape=AnswerShape(ShapeKind.JSON), models=("other",))
@@ -244,7 +244,7 @@ def test_the_shape_of_a_models_preset_is_named_once_it_is_loaded(qtbot: QtBot, c
     chat.start()
     assert not chip.isVisible()
     slot.load_model("other")
-    qtbot.waitUntil(chip.isVisible)
+    chat.qtbot.waitUntil(chip.isVisible)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QToolButton
-from pytestqt.qtbot import QtBot
+from PySide6.QtWidgets import QToolButton
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.storage import stored_chats
@@ -193,10 +192,7 @@ def test_a_chat_that_cannot_be_read_fails_the_reply_in_words(
 
 def pause(chat: Chat, prompt: str) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.engine.gate.allow(4)
-    chat.controller.send(prompt)
-    chat.qtbot.waitUntil(lambda: chat.path[-1].text == "Hello,")
+    chat.pause_reply(prompt)
 
 
 def press(window: MainWindow, name: str) -> None:
@@ -205,20 +201,8 @@ def press(window: MainWindow, name: str) -> None:
     shown[0].click()
 
 
-def test_an_empty_reply_says_what_the_panel_says(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    """It waited for the model while the panel read the prompt."""
-    chat.settings.change_values(panel_visible=True)
-    chat.start()
-    chat.hold_reply("One")
-    reading = "Reading the prompt…"
-    qtbot.waitUntil(lambda: window.panel.status.state.text() == reading)
-    assert reading in [label.text() for label in window.conversation.transcript.findChildren(QLabel)]
-    chat.engine.gate.open()
-    chat.wait_for(EngineState.IDLE)
-
-
 def test_a_message_that_waits_for_the_drafter_says_so(
-    qtbot: QtBot, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The header shows the model: it is loaded."""
     chat.start()
@@ -230,7 +214,7 @@ def test_a_message_that_waits_for_the_drafter_says_so(
 
     monkeypatch.setattr(chat.engine, "load_drafters", load)
     chat.controller.drafting.change(DraftSettings(Mode.SPECULATIVE, draft_model="small"))
-    qtbot.waitUntil(lambda: chat.controller.drafting.checking)
+    chat.qtbot.waitUntil(lambda: chat.controller.drafting.checking)
     chat.controller.send("One")
     chat.controller.send("Two")
     assert window.conversation.waiting.title.text() == "Sent when rdchat is ready"
@@ -239,11 +223,11 @@ def test_a_message_that_waits_for_the_drafter_says_so(
 
 
 @pytest.mark.slow
-def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_a_message_waits_visibly_and_is_edited_or_removed(chat: Chat, window: MainWindow) -> None:
     pause(chat, "One")
     conversation = window.conversation
     for text in ("Two", "Three"):
-        qtbot.keyClicks(conversation.composer.field, text)
+        chat.qtbot.keyClicks(conversation.composer.field, text)
         press_key(conversation.composer.field, "Return")
     assert conversation.waiting.isVisible()
     assert conversation.waiting.title.text() == "Sent when the current reply is finished"
@@ -251,8 +235,7 @@ def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Ch
     assert conversation.composer.text == "Two"
     press(window, "Remove")
     assert not conversation.waiting.isVisible()
-    chat.engine.gate.open()
-    chat.wait_for(EngineState.IDLE)
+    chat.finish_reply()
     assert [message.text for message in chat.path] == ["One", "Hello, you!"]
     assert conversation.composer.text == "Two"
 
@@ -276,6 +259,3 @@ def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat
     assert not window.conversation.welcome.isVisible(), "the chat has begun"
     chat.open.open_chat(first)
     assert not window.conversation.waiting.isVisible()
-    chat.engine.gate.open()
-    chat.qtbot.waitUntil(lambda: len(chat.engine.requests) == 2 and chat.controller.replies.free)
-    assert (activity(first), activity(second)) == ("", "a new reply")

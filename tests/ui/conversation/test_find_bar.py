@@ -181,11 +181,6 @@ def test_the_menus_follow_the_open_chat(window: MainWindow, chat: Chat, bar: Fin
     assert not actions.pin.isEnabled()
     actions.find.trigger()  # there is no chat to find in
     assert bar.isHidden()
-    window.sidebar.location_buttons[Location.ARCHIVE].click()
-    assert [row.conversation.title for row in desk.rows] == ["Baking"]  # type: ignore[union-attr]
-    window.sidebar.list.setCurrentIndex(window.sidebar.list.rows.index(0))
-    assert actions.archive.text() == "Move Chat Out of Archive"
-    actions.archive.trigger()
     window.sidebar.location_buttons[Location.TRASH].click()
     actions.new_folder.trigger()
     assert [folder.name for folder in desk.order.folders] == ["New folder"]

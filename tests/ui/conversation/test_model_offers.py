@@ -68,7 +68,7 @@ def test_the_page_of_a_project_has_its_name_and_its_files(qtbot: QtBot, window: 
     assert page.buttons[0].isVisible()
 
 
-def test_a_file_of_a_project_is_read_whole_when_asked(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_a_file_of_a_project_is_read_whole_when_asked(window: MainWindow, chat: Chat) -> None:
     """From its chip, and in a chat with messages from the button for files; as often as it is asked, once."""
     chat.start()
     order = chat.chats.order
@@ -82,7 +82,7 @@ def test_a_file_of_a_project_is_read_whole_when_asked(qtbot: QtBot, window: Main
         focus_on(chip)
         press_key(chip, "Space")
     assert window.focusWidget() is view.composer.field
-    qtbot.waitUntil(lambda: "1,2" in view.composer.files.row.chips[0].accessibleName())
+    chat.qtbot.waitUntil(lambda: "1,2" in view.composer.files.row.chips[0].accessibleName())
     chat.say("Summarise it")
     assert text in chat.engine.last_contents[-1]
     view.composer.attach.click()
@@ -182,8 +182,7 @@ def test_a_copy_without_vision_offers_that_of_its_original(
     assert sight.text.text() == f"tiny does not see images. {reason}"
     assert not sight.fetch.isVisible()
     next_model(name="tiny", blind=NO_VISION)
-    chat.slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(None)
     assert sight.text.text() == "tiny does not see images. This copy has no vision."
     assert sight.fetch.isVisible()
     assert sight.button.text() == ("Use Seeing-2B" if installed else "Find a Model That Sees…")

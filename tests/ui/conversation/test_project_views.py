@@ -18,7 +18,7 @@ from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.window import text_file
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on, drag_over, drop, files_data, press_key, shown_child
+from tests.ui.shown_widgets import accept, click_on, drag_over, drop, files_data, press_key, shown_child
 
 MODELS = [("tiny", None), ("Big", "/models/big")]
 SHORT = Preset("Short", "short")
@@ -55,14 +55,14 @@ def test_what_is_saved_is_the_folders_and_can_be_undone(
     sheet.preset.setCurrentIndex(1)
     sheet.model.setCurrentIndex(1)
     sheet.tools["web"].click()
-    sheet.buttons[-1].click()
+    accept(sheet)
     assert folder_of(chat).project == Project("Rhyme.", "short", "/models/big", ("web",))
     chat.chats.undo()
     assert folder_of(chat).project == Project()
 
 
 def test_a_projects_notes_stand_in_its_sheet_and_change_at_once(
-    qtbot: QtBot, window: MainWindow, chat: Chat, sheet: ProjectSheet
+    window: MainWindow, chat: Chat, sheet: ProjectSheet
 ) -> None:
     other = chat.store.organiser.create_folder("Other")
     for folder in (other.id, None):
@@ -70,8 +70,8 @@ def test_a_projects_notes_stand_in_its_sheet_and_change_at_once(
     press_key(sheet.notes.add, "Space")
     added = shown_child(sheet, NoteSheet)
     assert added.scope.currentText() == "Work"
-    qtbot.keyClicks(added.field, "Ann leads.")
-    added.buttons[-1].click()
+    chat.qtbot.keyClicks(added.field, "Ann leads.")
+    accept(added)
     entries = [sheet.notes.list.item(index).text().splitlines()[0] for index in range(sheet.notes.list.count())]
     assert entries == ["Ann leads."]
     sheet.reject()
@@ -108,8 +108,7 @@ def test_the_line_above_a_chat_names_its_project_and_opens_its_settings(window: 
 def test_a_moved_chat_says_so_until_its_next_question_and_while_it_holds(window: MainWindow, chat: Chat) -> None:
     """It once said so in other chats, and after the chat was moved out again."""
     banner = lambda: window.conversation.banners.banner("project")  # noqa: E731
-    chat.start()
-    chat.say("One")
+    chat.start("One")
     order = chat.chats.order
     order.set_project(folder_of(chat), Project("Rhyme."))
     stored = chat.open.stored_conversation
@@ -137,8 +136,7 @@ def test_a_moved_chat_says_so_until_its_next_question_and_while_it_holds(window:
 
 def test_the_line_of_a_moved_chat_stays_when_settings_change(window: MainWindow, chat: Chat) -> None:
     """rdchat changes them itself, two seconds after a chat was opened, and once that closed the line."""
-    chat.start()
-    chat.say("One")
+    chat.start("One")
     order = chat.chats.order
     order.set_project(folder_of(chat), Project("Rhyme."))
     order.move(chat.open.stored_conversation, folder_of(chat).id)
@@ -175,15 +173,13 @@ def test_a_new_project_begins_with_a_chat_in_it(qtbot: QtBot, window: MainWindow
     assert chat.chats.order.folders == ()
 
 
-def test_the_sheet_says_from_which_share_on_files_leave_too_little(
-    qtbot: QtBot, chat: Chat, sheet: ProjectSheet
-) -> None:
+def test_the_sheet_says_from_which_share_on_files_leave_too_little(chat: Chat, sheet: ProjectSheet) -> None:
     """The fake model counts words, and has a context of 2,048 tokens."""
     notes = {600: "They take 603 ", 700: "are shortened often", 1100: "Too long to be read whole"}
     for words, note in notes.items():
         sheet.files.remove_files()
         sheet.files.restore_files([text_file("a.txt", "word " * words)])
-        qtbot.waitUntil(lambda note=note: note in sheet.note.text())
+        chat.qtbot.waitUntil(lambda note=note: note in sheet.note.text())
         assert ("shortened often" in sheet.note.text()) == (words == 700)
 
 
@@ -214,21 +210,17 @@ def test_files_are_added_shown_saved_and_removed(
     assert not sheet.buttons[-1].isEnabled()
     qtbot.waitUntil(sheet.buttons[-1].isEnabled)
     qtbot.waitUntil(lambda: "tokens in each chat" in sheet.note.text())
-    sheet.buttons[-1].click()
+    accept(sheet)
     assert [file.name for file in folder_of(chat).files] == ["notes.txt"]
     assert chat.store.file_text(folder_of(chat).files[0]) == "Alpha beta"
     again = make_sheet(theme, window, chat)
     (pending,) = again.files.files
     again.chips.remove_requested.emit(pending.id)
-    again.buttons[-1].click()
+    accept(again)
     assert folder_of(chat).files == ()
-    assert chat.store.rows("SELECT * FROM file_texts") == []
-    for names in (["notes.txt"], []):
-        chat.chats.undo()
-        assert [file.name for file in folder_of(chat).files] == names
 
 
-def test_files_are_dropped_anywhere_on_the_sheet(qtbot: QtBot, chat: Chat, sheet: ProjectSheet, tmp_path: Path) -> None:
+def test_files_are_dropped_anywhere_on_the_sheet(chat: Chat, sheet: ProjectSheet, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Alpha beta")
     assert not sheet.instructions.acceptDrops()
@@ -236,10 +228,10 @@ def test_files_are_dropped_anywhere_on_the_sheet(qtbot: QtBot, chat: Chat, sheet
     text.setText("Words")
     assert not drag_over(sheet, text)
     assert drop(sheet, files_data(path, tmp_path / "gone.txt"))
-    qtbot.waitUntil(sheet.buttons[-1].isEnabled)
+    chat.qtbot.waitUntil(sheet.buttons[-1].isEnabled)
     assert [file.name for file in sheet.files.files] == ["notes.txt"]
     assert "gone.txt" in sheet.problem.text()
-    sheet.buttons[-1].click()
+    accept(sheet)
     assert [file.name for file in folder_of(chat).files] == ["notes.txt"]
 
 

@@ -67,10 +67,9 @@ def test_one_may_stay_with_the_other_model(behind: QWidget, theme: Theme, own: s
 
 
 @pytest.mark.slow
-def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_one_reply_is_made_by_another_model_through_the_window(chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.slot.load_model("/models/other")
-    chat.wait_for(EngineState.IDLE)
+    chat.load("/models/other")
     chat.say("Hi")
     window.actions_.regenerate_with.trigger()
     sheet = shown_child(window, RegenerateSheet)
@@ -81,7 +80,7 @@ def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, cha
     banner = window.conversation.banners.banner("borrowed")
     assert "writes this one reply" in banner.accessibleName()
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: window.conversation.banners.banner("borrowed") is None)
+    chat.qtbot.waitUntil(lambda: window.conversation.banners.banner("borrowed") is None)
     chat.wait_for(EngineState.IDLE)
     last = chat.path[-1]
     assert (last.model, last.siblings) == ("tiny", 2)

@@ -75,9 +75,9 @@ def test_return_goes_to_a_part_that_nobody_filled(qtbot: QtBot, chat: Chat, type
     assert sent(chat) == "Quick\N{ZEBRA FACE} {{ user }}: {{one}} From Spanish to Dutch: x"
 
 
-def test_a_part_is_still_asked_for_after_another_chat_was_open(qtbot: QtBot, chat: Chat, typed: MainWindow) -> None:
+def test_a_part_is_still_asked_for_after_another_chat_was_open(chat: Chat, typed: MainWindow) -> None:
     field = typed.conversation.composer.field
-    qtbot.keyClicks(field, "/late")
+    chat.qtbot.keyClicks(field, "/late")
     press_key(field, "Return")
     text = field.toPlainText()
     typed.conversation.composer.set_text("Another chat.")
@@ -159,9 +159,9 @@ def test_return_ends_a_composition_instead_of_choosing_a_prompt(qtbot: QtBot, ty
     assert "Summarise" not in field.toPlainText()
 
 
-def test_the_typed_text_is_saved_as_a_prompt(qtbot: QtBot, chat: Chat, typed: MainWindow) -> None:
+def test_the_typed_text_is_saved_as_a_prompt(chat: Chat, typed: MainWindow) -> None:
     field = typed.conversation.composer.field
-    qtbot.keyClicks(field, "Write a haiku")
+    chat.qtbot.keyClicks(field, "Write a haiku")
     field.customContextMenuRequested.emit(field.rect().center())
     (menu,) = field.findChildren(QMenu)
     menu.actions()[-1].trigger()

@@ -59,6 +59,7 @@ def test_a_note_from_a_link_or_a_paste_is_marked(window: MainWindow, chat: Chat,
         paste(field, WISH)
     send(window, chat)
     assert sources(chat) == {"our bank is Evil Bank": origin}
+    assert f"(perhaps from {origin})" in window.conversation.note.banner("note").accessibleName()
     # What a model proposes from now on is marked, too.
     assert chat.store.organiser.note_source(chat.open.id, None) == origin
 

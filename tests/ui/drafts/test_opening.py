@@ -2,10 +2,8 @@
 
 import pytest
 from PySide6.QtCore import Qt
-from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api import Role
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.drafts.drafts_window import DraftsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
@@ -13,29 +11,25 @@ from tests.ui.conftest import Chat
 from tests.ui.transcript.conftest import button
 
 
-def test_the_menu_shows_the_last_reply(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_the_menu_shows_the_last_reply(window: MainWindow, chat: Chat) -> None:
     assert not window.actions_.tokens.isEnabled()
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     window.actions_.tokens.trigger()
     (drafts,) = window.findChildren(DraftsWindow)
-    qtbot.waitUntil(drafts.isVisible)
+    chat.qtbot.waitUntil(drafts.isVisible)
     assert drafts.tokens.accessibleDescription().startswith("Token 1 of 4, Hello")
 
 
 def test_a_reply_of_the_transcript_shows_its_own(window: MainWindow, chat: Chat) -> None:
     chat.engine.replies = [Reply(tokens=("One", " two")), Reply()]
-    chat.start()
-    chat.say("Hi")
-    chat.say("And again")
+    chat.start("Hi", "And again")
     first = chat.open.path[1]
     window.conversation.transcript.tokens_requested.emit(first.id)
     assert window.windows.drafts.tokens.accessibleDescription().startswith("Token 1 of 2, One")
 
 
-def test_tokens_that_were_not_recorded_are_not_offered(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    chat.say("Hi")
+def test_tokens_that_were_not_recorded_are_not_offered(window: MainWindow, chat: Chat) -> None:
+    chat.start("Hi")
     view = window.conversation.transcript
     widget = view.widgets[chat.path[-1].id]
     assert not view.shows_figures
@@ -47,28 +41,23 @@ def test_tokens_that_were_not_recorded_are_not_offered(qtbot: QtBot, window: Mai
     chat.store.add_message(imported.id, prompt.id, Role.ASSISTANT, "Hello")
     chat.open.open_chat(imported.id)
     assert not button(view.widgets[chat.path[-1].id], "Show tokens: not recorded").isEnabled()
-    qtbot.waitUntil(lambda: not window.actions_.tokens.isEnabled())
+    chat.qtbot.waitUntil(lambda: not window.actions_.tokens.isEnabled())
 
 
-def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_it_follows_the_reply_that_is_being_written(window: MainWindow, chat: Chat) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.engine.gate.allow(3)  # the prompt in two chunks, and a token
-    chat.controller.send("Hi")
-    qtbot.waitUntil(lambda: chat.open.path[-1].text == "Hello")
+    chat.pause_reply("Hi")
     window.actions_.tokens.trigger()
     tokens = window.windows.drafts.tokens
     assert tokens.accessibleDescription().startswith("Token 1 of 1, Hello")
-    chat.engine.gate.open()
-    chat.wait_for(EngineState.IDLE)
-    qtbot.waitUntil(lambda: tokens.accessibleDescription().startswith("Token 4 of 4, !"))
+    chat.finish_reply()
+    chat.qtbot.waitUntil(lambda: tokens.accessibleDescription().startswith("Token 4 of 4, !"))
     assert tokens.current == 3
 
 
 @pytest.mark.slow
 def test_it_closes_with_the_chat_it_shows(window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     shown = chat.open.id
     chat.open.start_new()
     chat.say("Something else")
@@ -82,14 +71,9 @@ def test_it_closes_with_the_chat_it_shows(window: MainWindow, chat: Chat) -> Non
 
 
 def test_a_minimised_window_comes_back(window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     window.actions_.tokens.trigger()
     drafts = window.windows.drafts
     drafts.setWindowState(Qt.WindowState.WindowMinimized)
     window.actions_.tokens.trigger()
     assert not drafts.isMinimized()
-    window.actions_.ledger.trigger()
-    window.windows.ledger.setWindowState(Qt.WindowState.WindowMinimized)
-    window.actions_.ledger.trigger()
-    assert not window.windows.ledger.isMinimized()

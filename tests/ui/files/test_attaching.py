@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_request import EngineState
@@ -173,12 +173,10 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     (row,) = message.findChildren(PendingRow)
     assert [chip.isVisible() for chip in message.findChildren(FileChip)] == [False, False, True, True]
     for undone in (True, False):
-        remove = row.row.chips[0].remove
-        assert remove is not None
-        click_on(remove)
+        click_on(row.row.chips[0].remove)
         assert len(row.row.chips) == 1
         editor = window.focusWidget()
-        if undone and editor is not None:
+        if undone:
             press_key(editor, "Ctrl+Z")
             assert len(row.row.chips) == 2
     (attach,) = [each for each in message.findChildren(IconButton) if each.accessibleName() == "Attach files"]
@@ -186,7 +184,6 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     (tmp_path / "new.txt").write_text("new new new")
     choose_files(window, tmp_path / "new.txt")
     editor = window.focusWidget()
-    assert isinstance(editor, QPlainTextEdit)
     press_key(editor, "Return")
     assert window.conversation.banners.banner("chat"), "the file is still being read"
     qtbot.waitUntil(lambda: all("token" in chip.accessibleName() for chip in row.row.chips))
@@ -198,7 +195,6 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     window.actions_.write.trigger()
     press_key(field, "Up")
     editor = window.focusWidget()
-    assert isinstance(editor, QPlainTextEdit)
     press_key(editor, "Return")
     qtbot.waitUntil(lambda: chat.controller.replies.free and len(chat.engine.requests) == 2)
     sent = chat.engine.last_contents[-1]

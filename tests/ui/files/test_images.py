@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from PySide6.QtCore import QMimeData, QPoint, QPointF, QSize, Qt, QUrl
-from PySide6.QtGui import QGuiApplication, QImage, QNativeGestureEvent, QPointingDevice, QWheelEvent
+from PySide6.QtGui import QGuiApplication, QImage, QNativeGestureEvent, QPointingDevice
 from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
@@ -29,7 +29,7 @@ from tests.inference.vision.seeing_models import seeing_folder
 from tests.services import fakes
 from tests.ui.conftest import Chat
 from tests.ui.files.conftest import chip_names, chips, wait_for_chips
-from tests.ui.shown_widgets import activate, choose_files, drop, press_key, shown_child
+from tests.ui.shown_widgets import activate, choose_files, drop, press_key, shown_child, turn_wheel
 
 ADDRESS = QUrl("https://example.com/cat.png")
 TURNED = 6  # a quarter, as a phone that is held upright
@@ -133,36 +133,36 @@ def test_an_image_of_qt_is_encoded_when_it_is_read_and_not_when_it_is_pasted(mon
     assert read().startswith(b"\x89PNG")
 
 
-def test_a_picture_of_svg_alone_is_refused_in_words(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_a_picture_of_svg_alone_is_refused_in_words(window: MainWindow, chat: Chat) -> None:
     chat.start()
     data = QMimeData()
     data.setData("image/svg+xml", SVG)
     QGuiApplication.clipboard().setMimeData(data)
     window.conversation.composer.field.paste()
     note = window.conversation.composer.note
-    qtbot.waitUntil(lambda: "Open it in another app and save it as PNG or JPEG." in note.text())
+    chat.qtbot.waitUntil(lambda: "Open it in another app and save it as PNG or JPEG." in note.text())
     assert not chips(window)
 
 
 def test_a_drop_of_a_promised_file_alone_says_what_to_do(
-    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As from Photos and Mail."""
     chat.start()
     monkeypatch.setattr(mac_desktop, "is_file_promised", lambda: True)
     assert drop(window, QMimeData())
     note = window.conversation.composer.note
-    qtbot.waitUntil(lambda: note.text().endswith("Save it and drop the file, or copy and paste it."))
+    chat.qtbot.waitUntil(lambda: note.text().endswith("Save it and drop the file, or copy and paste it."))
     assert not chips(window)
 
 
-def test_an_image_is_pasted_dropped_and_removed(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_an_image_is_pasted_dropped_and_removed(window: MainWindow, chat: Chat) -> None:
     chat.start()
     composer = window.conversation.composer
     QGuiApplication.clipboard().setMimeData(mime(png()))
     composer.field.paste()
     assert drop(window, mime(png((40, 30)), ADDRESS.toString(), ADDRESS))
-    wait_for_chips(qtbot, window, 2)
+    wait_for_chips(chat.qtbot, window, 2)
     assert chip_names(window)[0].startswith("Image, ")
     assert composer.text == ""
     assert composer.button.isEnabled(), "an image needs no words"
@@ -249,17 +249,7 @@ def test_an_image_is_zoomed_by_keys_wheel_pinch_and_double_click_and_moved(
     qtbot.mouseRelease(view.viewport(), Qt.MouseButton.LeftButton, pos=middle - QPoint(30, 20))
     assert view.mapToScene(0, 0) - before == QPointF(30, 20)
     where = QPointF(middle)
-    turned = QWheelEvent(
-        where,
-        view.viewport().mapToGlobal(where),
-        QPoint(),
-        QPoint(0, 120),
-        Qt.MouseButton.NoButton,
-        Qt.KeyboardModifier.ControlModifier,
-        Qt.ScrollPhase.NoScrollPhase,
-        False,
-    )
-    QGuiApplication.sendEvent(view.viewport(), turned)
+    turn_wheel(view.viewport(), QPoint(0, 120), where, Qt.KeyboardModifier.ControlModifier)
     assert zoom() == 1.25
     pinch = QNativeGestureEvent(
         Qt.NativeGestureType.ZoomNativeGesture, QPointingDevice(), 2, where, where, where, -0.2, QPointF()
@@ -323,33 +313,6 @@ def save(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     press_key(field, "Return")
 
 
-def test_an_image_without_words_is_edited_and_its_images_stay(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
-    save(qtbot, sent, chat)
-    qtbot.waitUntil(lambda: chat.path[0].siblings == 2 and not chat.writing)
-    assert [file.name for file in chat.path[0].files] == ["photo.jpg", "wide.png"]
-    (row,) = editor_of(sent).findChildren(PendingRow)
-    first, second = (chip.remove for chip in row.row.chips)
-    assert first is not None
-    second.click()
-    qtbot.waitUntil(lambda: len(row.row.chips) == 1)
-    save(qtbot, sent, chat)
-    qtbot.waitUntil(lambda: chat.path[0].siblings == 3 and not chat.writing)
-    assert [image.name for image in chat.engine.last_request.messages[0].images] == ["photo.jpg"]
-    chat.open.show_alternative(chat.path[0].id, -1)
-    assert len(chat.path[0].files) == 2, "the old version is kept"
-
-
-def test_images_come_back_with_a_message_that_was_deleted(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
-    question, _ = chat.path.ids
-    chat.controller.delete_message(question)
-    assert not chat.path
-    chat.chats.undo()
-    (image, _) = chat.path[0].files
-    with Image.open(chat.store.image_path(image)) as opened:
-        assert opened.size == (120, 80)
-    qtbot.waitUntil(lambda: len(tiles(sent)) == 2)
-
-
 def test_compared_messages_with_the_same_words_and_other_images_are_not_the_same(
     qtbot: QtBot, sent: MainWindow, chat: Chat
 ) -> None:
@@ -387,10 +350,10 @@ def test_a_message_grows_with_the_images_of_its_editor_which_cannot_be_saved_wit
     assert chat.path[0].siblings == 1
 
 
-def test_a_waiting_message_without_words_is_named_by_its_images(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
+def test_a_waiting_message_without_words_is_named_by_its_images(sent: MainWindow, chat: Chat) -> None:
     chat.hold_reply("Hello")
     sent.conversation.files.add_image(png)
-    wait_for_chips(qtbot, sent, 1)
+    wait_for_chips(chat.qtbot, sent, 1)
     chat.controller.send("")
     (line,) = (each for each in sent.conversation.waiting.findChildren(ElidedLabel) if each.text())
     assert line.text() == "Image.png"

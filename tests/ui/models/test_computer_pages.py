@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from PySide6.QtWidgets import QLabel, QMenu, QMessageBox
+from PySide6.QtWidgets import QLabel, QMessageBox
 from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
@@ -13,21 +13,19 @@ from rdchat.inference.remote import server_keys
 from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models import macs
 from rdchat.ui.models.computer_pages import MacSheet, MacsPage, RemotePage, ServerSheet
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style import model_label
 from rdchat.ui.style.formatting import MACHINE
-from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.server.fakes import KEY, ScriptedGate
 from tests.services.models.library_samples import GB, library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
 from tests.ui.models.page_steps import answer, pick
-from tests.ui.shown_widgets import press_key
+from tests.ui.shown_widgets import accept, press_key
 
 REMOTE = "remote:studio/qwen"
 
@@ -167,9 +165,7 @@ def test_a_server_that_does_not_answer_stays_with_the_reason(
     add_studio(qtbot, remote, server)
     (name,) = remote.rows.rows
     menu = app.header.model.menu()
-    assert isinstance(menu, QMenu)
-    chat.slot.load_model(f"remote:studio/{name}")
-    chat.wait_for(EngineState.IDLE)
+    chat.load(f"remote:studio/{name}")
     menu.aboutToShow.emit()
     texts = [each.text() for each in menu.actions()]
     assert texts[texts.index("On studio ↗") + 1] == name, "a recent model is missing in its own group"
@@ -199,26 +195,23 @@ def test_a_remote_model_is_marked_and_a_chat_asks_before_it_goes_there(
     for weather in ("rain", "sun"):
         last = chat.store.add_message(last.conversation_id, last.id, Role.TOOL, weather)
     chat.open.read_path()
-    chat.slot.load_model(REMOTE)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(REMOTE)
     assert app.header.model.text() == "qwen  ·  on studio ↗"
     menu = app.header.model.menu()
-    assert isinstance(menu, QMenu)
     menu.aboutToShow.emit()
     assert "qwen  ·  on studio ↗" in [each.text() for each in menu.actions()]
     assert not app.panel.drafting.mode.isEnabled()
     chat.controller.send("And you?")
     widget = app.conversation.transcript.widgets[chat.open.path[-1].id]
-    assert isinstance(widget, ReplyMessage)
     assert widget._status.text() == app.panel.status.state.text() == "Waits for you"
     words = answer(qtbot, app, "Cancel")
     assert "to studio? qwen runs on studio (https://studio.local)" in words
     assert f"leave {MACHINE}: 5 messages and 2 tool results." in words
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     assert len(chat.engine.requests) == 1
     chat.controller.send("Again?")
     assert "6 messages" in answer(qtbot, app, "Send")
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     assert len(chat.engine.requests) == 2
     quick = app.windows.quick
     quick.open_here()
@@ -269,7 +262,7 @@ def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage, here: 
     assert not page._macs.hosts
     sheet.name.setText("studio.local")
     sheet.address.setText("192.168.1.5")
-    sheet.buttons[-1].click()
+    accept(sheet)
     qtbot.waitUntil(lambda: not isValid(sheet) and not page._macs._work.busy)
     assert page._macs._settings.values.hosts == (Host("studio.local", ("192.168.1.5",)),)
     (entry,) = page.entries

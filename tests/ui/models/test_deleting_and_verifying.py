@@ -12,7 +12,6 @@ from rdchat.hub.downloads.download import Download
 from rdchat.hub.verifying_and_deleting import Verdict
 from rdchat.inference.api import DraftSettings, Mode
 from rdchat.inference.models.safetensors_file import target_hash
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.model_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.model_texts import verdict_text
@@ -102,8 +101,7 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     downloaded: Path,
     system_trash: Path,
 ) -> None:
-    chat.slot.load_model(str(downloaded))
-    chat.wait_for(EngineState.IDLE)
+    chat.load(str(downloaded))
     machine.models[-1] = replace(machine.models[-1], model=str(downloaded))
     refresh(qtbot, models)
     page.details.row.delete.trigger()
@@ -189,6 +187,7 @@ def test_a_removed_download_leaves_the_list(
         qtbot, page, machine, library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=400_000)
     )
     row = page.details.row
+    assert not row.verify.isEnabled()
     assert row.main.text() == "Pause"
     row.main.click()
     qtbot.waitUntil(lambda: row.other.text() == "Remove")
@@ -196,22 +195,3 @@ def test_a_removed_download_leaves_the_list(
     row.other.click()
     answer(qtbot, row, "Remove ")
     qtbot.waitUntil(lambda: NAME not in names(page))
-
-
-@pytest.mark.slow
-def test_an_unfinished_download_goes_on(
-    qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models
-) -> None:
-    hub.add(NAME, small_files())
-    pick_new(
-        qtbot,
-        page,
-        machine,
-        library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=2_000_000_000),
-    )
-    assert page.details.row.main.text() == "Resume"
-    assert not page.details.row.verify.isEnabled()
-    with qtbot.waitSignal(models.downloads.finished):
-        page.details.row.main.click()
-        assert page.details.row.main.text() == "Pause"
-    assert (cached().snapshots / cached().commit_of("main")).is_dir()

@@ -93,9 +93,7 @@ def say(qtbot: QtBot, row: ModelRow, words: str) -> None:
 def question(qtbot: QtBot, row: ModelRow) -> QMessageBox:
     """Return the question that comes."""
     qtbot.waitUntil(lambda: row.findChild(QMessageBox) is not None)
-    box = row.findChild(QMessageBox)
-    assert box is not None
-    return box
+    return row.findChild(QMessageBox)
 
 
 def test_it_is_paused_resumed_loaded_shown_and_cleared(
@@ -194,16 +192,6 @@ def delete(qtbot: QtBot, models_window: ModelsWindow, models: Models, model: Mod
 
 
 @pytest.mark.slow
-def test_the_row_of_a_deleted_model_goes(
-    qtbot: QtBot, finished: ModelRow, models_window: ModelsWindow, models: Models, system_trash: Path
-) -> None:
-    (progress,) = models.downloads.all()
-    trashed = delete(qtbot, models_window, models, library_model(NAME, path=Path(progress.folder)))
-    assert (models.downloads.all(), models_window.downloads.list.rows) == ((), {})
-    assert trashed is not None
-
-
-@pytest.mark.slow
 def test_a_finished_download_that_another_program_deleted_is_not_installed(finished: ModelRow, models: Models) -> None:
     assert models.with_download(Model(NAME)).is_installed
     shutil.rmtree(cached().folder)
@@ -260,9 +248,7 @@ def running(qapp: QApplication, qtbot: QtBot) -> Iterator[tuple[App, ScriptedEng
 
 
 def sign_of(app: App) -> DownloadButton:
-    sign = app.window.header.findChild(DownloadButton)
-    assert sign is not None
-    return sign
+    return app.window.header.findChild(DownloadButton)
 
 
 def banners(app: App) -> dict[str, Banner]:

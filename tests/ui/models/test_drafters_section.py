@@ -231,7 +231,6 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, have: Have, page: Drafters
     qtbot.waitUntil(here.training.main.isEnabled)
     for tokens, is_little in ((1_000_000, False), (5000, True)):
         chosen = order.order()
-        assert chosen is not None
         assert (chosen.tokens, order.little.isVisible()) == (tokens, is_little)
         order.tokens.setValue(5000)
     press_key(here.training.back, "Space")
@@ -267,7 +266,6 @@ def test_the_form_of_a_training_estimates_its_time(
 def estimate(form: TrainingForm) -> list[float]:
     """Return the shortest and the longest time of a training, in minutes."""
     times = re.fullmatch(r"That takes (.*) to (.*)\.", form.time.text())
-    assert times is not None
     units = {"s": 1 / 60, "min": 1, "h": 60}
     return [sum(int(n) * units[unit] for n, unit in re.findall(r"(\d+) (\w+)", text)) for text in times.groups()]
 
@@ -307,7 +305,6 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
     press(qtbot, main)
     qtbot.waitUntil(page.train.isVisible, timeout=WAIT_MS)
     drafter = chat.controller.drafting.settings.drafter
-    assert drafter is not None
     assert Path(drafter).parent == paths.drafters_dir()
 
 
@@ -361,7 +358,6 @@ def test_a_suggested_drafter_stays_first_during_a_search(
     have: Have, page: DraftersSection, models: Models, machine: Machine
 ) -> None:
     gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
-    assert gemma is not None
     name = gemma.drafter.repository
     search = models.hub_drafters
     machine.models = [library_model(gemma.repository)]
@@ -382,7 +378,6 @@ def test_a_suggested_drafter_is_offered_without_a_search(
     qtbot: QtBot, have: Have, page: DraftersSection, models: Models, machine: Machine, hub: HubServer
 ) -> None:
     gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
-    assert gemma is not None
     name = gemma.drafter.repository
     hub.add(name, WEIGHTS)
     chosen = library_model(gemma.repository)

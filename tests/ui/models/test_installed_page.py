@@ -82,7 +82,6 @@ def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Ch
     assert page.details.row.state.isHidden()
     assert app.header.model.text() == "No model loaded"
     banner = app.conversation.banners.banner("model")
-    assert banner is not None
     assert "The model was unloaded" in banner.accessibleName()
     button(banner, "Load It Again").click()
     chat.wait_for(EngineState.IDLE)
@@ -163,10 +162,8 @@ def test_what_drafts_is_listed_and_counted(qtbot: QtBot, machine: Machine, page:
     qtbot.waitUntil(lambda: "Tested when loaded" in text())
 
 
-def test_a_model_that_cannot_be_loaded_says_why(
-    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage
-) -> None:
-    pick_new(qtbot, page, machine, library_model("org/Broken", sizes=None, problem="Its weights are missing."))
+def test_a_model_that_cannot_be_loaded_says_why(chat: Chat, machine: Machine, page: InstalledPage) -> None:
+    pick_new(chat.qtbot, page, machine, library_model("org/Broken", sizes=None, problem="Its weights are missing."))
     assert page.details.problem.text().startswith("Its weights are missing.")
     assert not page.details.row.main.isEnabled()
     assert page.details.memory.isHidden()
@@ -176,14 +173,14 @@ def test_a_model_that_cannot_be_loaded_says_why(
 
 
 def test_drafters_are_listed_after_the_models_and_cannot_answer(
-    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, models: Models
+    chat: Chat, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
     machine.models.append(
         library_model(
             "org/A-eagle", family="EAGLE-3", sizes=None, quantization="", disk_bytes=60_000_000, is_drafter=True
         )
     )
-    refresh(qtbot, models)
+    refresh(chat.qtbot, models)
     assert names(page)[-1] == "org/A-eagle"
     assert page.count.text() == "3 models, 1 drafter, 5.20 GB"
     pick(page, "org/A-eagle")
@@ -193,7 +190,6 @@ def test_drafters_are_listed_after_the_models_and_cannot_answer(
     assert "Choose it in the details of its model" in page.details.problem.text()
     assert not page.details.row.main.isEnabled()
     press_key(page.list, "Return")
-    assert chat.slot.info is not None
     assert chat.slot.info.name == "tiny"
     assert page.details.row.delete.isEnabled()
     assert page.details.row.verify.isEnabled()

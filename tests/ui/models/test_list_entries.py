@@ -75,7 +75,6 @@ def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> Non
     for name, gigabytes in names.items():
         hub = HubModel(f"org/{name}", quantization=f"{name[-4]}-bit" if name.endswith("bit") else "")
         sizes = sizes_read(hub)
-        assert sizes is not None
         assert sizes.stored_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
         (entry,) = results_listed([hub], MAC_16, frozenset())
         assert bool(entry.marks) == (gigabytes > 10)
@@ -127,7 +126,6 @@ def test_the_chosen_entry_stays_chosen_wherever_it_goes(qtbot: QtBot, theme: The
     for order in ((TWO, ONE), (THREE, ONE, TWO), (TWO,)):
         with qtbot.assertNotEmitted(shown.chosen):
             shown.show_entries(results_listed(order, MAC_16, NOTHING))
-        assert shown.current is not None
         assert shown.current.item is TWO
     shown.show_entries(results_listed((ONE,), MAC_16, NOTHING))
     assert shown.current is None

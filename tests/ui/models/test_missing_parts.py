@@ -213,13 +213,6 @@ def test_a_copy_gets_the_vision_of_its_original(
     assert (details.problem.text(), details.vision.isVisible()) == (NO_VISION, True)
     assert model_texts.row_line(card(models, copy.name)).count("sees images") == 0
     assert hub.requests == [], "nothing is asked before a click"
-    details.vision.click()
-    typed = page.findChildren(MissingPartSheet)[-1]
-    qtbot.waitUntil(lambda: "says which model it was quantised from" in typed.label.text())
-    typed.field.setText(SEEING)
-    press(qtbot, typed.go)
-    qtbot.waitUntil(lambda: typed.go.text() == "Get 545 KB")
-    press(qtbot, typed.cancel)
     (copy / "README.md").write_text(f"---\nbase_model: {SEEING}\nbase_model_relation: quantized\n---\n")
     details.vision.click()
     sheet = page.findChildren(MissingPartSheet)[-1]

@@ -98,7 +98,7 @@ def test_a_text_that_does_not_fit_is_cut() -> None:
     assert 20 < max(inked) <= 51
 
 
-def test_a_png_has_twice_the_size(qtbot: QtBot, tmp_path: Path) -> None:
+def test_a_png_has_twice_the_size(tmp_path: Path) -> None:
     save_picture(BOTH, tmp_path / "bench.PNG")
     image = QImage(str(tmp_path / "bench.PNG"))
     assert (image.width(), image.height()) == (1440, round(2 * (of(*BOTH).height + 48)))
@@ -106,14 +106,14 @@ def test_a_png_has_twice_the_size(qtbot: QtBot, tmp_path: Path) -> None:
     assert {LIGHT.faster.name(), LIGHT.slower.name()} <= colors
 
 
-def test_a_pdf_is_one_page(qtbot: QtBot, tmp_path: Path) -> None:
+def test_a_pdf_is_one_page(tmp_path: Path) -> None:
     save_picture(BOTH, tmp_path / "bench.pdf")
     written = (tmp_path / "bench.pdf").read_bytes()
     assert written.startswith(b"%PDF-")
     assert written.count(b"/Type /Page\n") == 1
 
 
-def test_other_names_and_places_that_cannot_be_written_are_refused(qtbot: QtBot, tmp_path: Path) -> None:
+def test_other_names_and_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettingError, match=r"bench\.gif cannot be drawn: .*\.png or \.pdf"):
         save_picture([BARS], tmp_path / "bench.gif")
     with pytest.raises(StorageError, match="cannot be written"):
@@ -168,7 +168,7 @@ def test_what_the_keys_come_to_is_scrolled_into_view(qtbot: QtBot, theme: Theme)
     assert seen.top() <= marked.top() <= marked.bottom() <= seen.bottom()
 
 
-def test_what_stands_above_a_picture_fits_beside_the_form(qtbot: QtBot) -> None:
+def test_what_stands_above_a_picture_fits_beside_the_form() -> None:
     """At the smallest size of the benchmark window a picture is 340 pixels wide."""
     drawing = Drawing(340, LIGHT, QFont("DejaVu Sans"))
     assert all(drawing.width_of(line, more=-1) <= 340 for line in LINES)

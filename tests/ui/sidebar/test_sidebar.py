@@ -77,9 +77,7 @@ def test_return_goes_on_to_writing(qtbot: QtBot, sidebar: Sidebar) -> None:
 
 
 def _editor(sidebar: Sidebar) -> QLineEdit:
-    editor = sidebar.list.viewport().findChild(QLineEdit)
-    assert editor is not None
-    return editor
+    return sidebar.list.viewport().findChild(QLineEdit)
 
 
 def test_f2_renames_in_place(qtbot: QtBot, sidebar: Sidebar) -> None:
@@ -92,16 +90,16 @@ def test_f2_renames_in_place(qtbot: QtBot, sidebar: Sidebar) -> None:
 
 
 @pytest.mark.parametrize("title", ["", "   ", "Python"])
-def test_a_blank_or_equal_title_changes_nothing(qtbot: QtBot, chat: Chat, sidebar: Sidebar, title: str) -> None:
+def test_a_blank_or_equal_title_changes_nothing(chat: Chat, sidebar: Sidebar, title: str) -> None:
     sidebar.list.edit(sidebar.list.currentIndex())
     editor = _editor(sidebar)
     editor.setText(title)
-    with qtbot.assertNotEmitted(chat.chats.conversations_changed):
+    with chat.qtbot.assertNotEmitted(chat.chats.conversations_changed):
         press_key(editor, "Return")
     assert _current(sidebar) == "Python"
 
 
-def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+def test_a_title_being_edited_survives_a_new_list(chat: Chat, sidebar: Sidebar) -> None:
     """A reply that ends in the background lists anew, which would close the editor."""
     press_key(sidebar.list, "F2")
     editor = _editor(sidebar)
@@ -111,11 +109,11 @@ def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, side
     assert sidebar.list.editing
     assert editor.text() == "Half a ti"
     press_key(editor, "Esc")
-    qtbot.waitUntil(lambda: "Newcomer" in _titles(sidebar))
+    chat.qtbot.waitUntil(lambda: "Newcomer" in _titles(sidebar))
 
 
-def test_delete_deletes_and_opens_the_next(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    with qtbot.waitSignal(chat.chats.conversation_removed):
+def test_delete_deletes_and_opens_the_next(chat: Chat, sidebar: Sidebar) -> None:
+    with chat.qtbot.waitSignal(chat.chats.conversation_removed):
         press_key(sidebar.list, "Del")
     assert _titles(sidebar) == ["Lisbon", "Bread"]
     assert _current(sidebar) == "Lisbon"
@@ -169,9 +167,9 @@ def test_search_narrows_the_list_and_leads_to_its_first_hit(qtbot: QtBot, chat: 
     assert chat.open.stored_conversation.title == "Bread"
 
 
-def test_no_conversations_tells_what_comes_here(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
+def test_no_conversations_tells_what_comes_here(theme: Theme, chat: Chat) -> None:
     sidebar = Sidebar(chat.chats, theme)
-    qtbot.addWidget(sidebar)
+    chat.qtbot.addWidget(sidebar)
     sidebar.show()
     chat.start()
     assert sidebar.empty.text() == "Your chats appear here."

@@ -1,7 +1,6 @@
 """The draft controls, and the drafter picker: which drafters are here and fit."""
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from rdchat.inference.api import (
     TargetMatch,
 )
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.style import MODES
 from rdchat.ui.window.main_window import MainWindow
@@ -72,8 +70,7 @@ def test_exact_times_are_switched_there(chat: Chat, controls: DraftControls) -> 
 def test_a_remote_model_has_one_sentence_instead_of_dead_controls(chat: Chat, controls: DraftControls) -> None:
     chat.start()
     assert controls.mode.isVisible()
-    chat.controller.model_slot.load_model("remote:studio/qwen")
-    chat.wait_for(EngineState.IDLE)
+    chat.load("remote:studio/qwen")
     assert controls.explanation.text() == "The other computer decides how it drafts."
     assert not controls.mode.isVisible()
     assert not _shown(controls)
@@ -81,8 +78,7 @@ def test_a_remote_model_has_one_sentence_instead_of_dead_controls(chat: Chat, co
     controls.fold(True)
     assert controls.brief.text() == controls.explanation.text()
     controls.fold(False)
-    chat.controller.model_slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(None)
     assert controls.mode.isVisible()
     assert controls.explanation.text() == MODES[Mode.AUTO]
 
@@ -122,12 +118,12 @@ def test_another_models_settings_are_shown_without_changing_them(chat: Chat, con
     ],
 )
 def test_why_a_mode_cannot_run_or_has_a_limit(
-    qtbot: QtBot, chat: Chat, controls: DraftControls, options: tuple[ModeOption, ...], problem: str, color: str
+    chat: Chat, controls: DraftControls, options: tuple[ModeOption, ...], problem: str, color: str
 ) -> None:
     _offer(chat, *options)
     chat.start()
     _choose(controls, Mode.DRAFTER)
-    qtbot.waitUntil(lambda: controls.problem.text() == problem)
+    chat.qtbot.waitUntil(lambda: controls.problem.text() == problem)
     assert controls.problem._color == color
 
 
@@ -161,40 +157,35 @@ def test_a_drafter_trained_in_a_terminal_is_found(qtbot: QtBot, chat: Chat, wind
     elif looked == "mode":
         _choose(controls, Mode.DRAFTER)
     else:
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
-        app.applicationStateChanged.emit(Qt.ApplicationState.ApplicationActive)
+        QApplication.instance().applicationStateChanged.emit(Qt.ApplicationState.ApplicationActive)
     qtbot.waitUntil(lambda: not controls.problem.isVisible())
 
 
 @pytest.mark.parametrize("trees", [True, False])
 def test_a_model_that_verifies_a_single_path_has_no_beam_width(
-    qtbot: QtBot, chat: Chat, controls: DraftControls, trees: bool
+    chat: Chat, controls: DraftControls, trees: bool
 ) -> None:
     _offer(chat, ModeOption(Mode.DRAFTER, True, trees=trees))
     chat.start()
     _choose(controls, Mode.DRAFTER)
-    qtbot.waitUntil(lambda: controls.length.isVisible() and controls.width_.isVisible() == trees)
+    chat.qtbot.waitUntil(lambda: controls.length.isVisible() and controls.width_.isVisible() == trees)
 
 
-def test_what_waits_for_the_next_reply_says_so(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
+def test_what_waits_for_the_next_reply_says_so(chat: Chat, controls: DraftControls) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("Hello")
-    chat.engine.gate.allow(3)
-    qtbot.waitUntil(lambda: len(chat.engine.requests) == 1)
+    chat.pause_reply("Hello")
     assert not controls.applies.isVisible()
     _choose(controls, Mode.LOOKUP)
     assert controls.applies.text() == "Applies from the next reply."
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: not controls.applies.isVisible())
+    chat.qtbot.waitUntil(lambda: not controls.applies.isVisible())
 
 
 def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     chat: Chat, controls: DraftControls, tmp_path: Path
 ) -> None:
     chat.start()
-    chat.controller.settings.change(replace(chat.controller.settings.values, recent_models=("/models/small",)))
+    chat.settings.change_values(recent_models=("/models/small",))
     _choose(controls, Mode.SPECULATIVE)
     entries = entries_of(controls.draft_model.menu())
     assert list(filter(None, entries)) == ["None", "Recent", "small", "Find in Models…", "Choose Folder…"]
@@ -272,25 +263,15 @@ OTHERS = tuple(ModelCard(f"b{n}", f"/lm/b{n}", "LM Studio", kind=HeadKind.BLOCK)
 DAMAGED = ModelCard("cut", "/own/cut", "Your own", problem="It has no weights.")
 
 
-def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
-    qtbot: QtBot, chat: Chat, controls: DraftControls
-) -> None:
-    looked: list[tuple[object, int]] = []
-
-    def find(model: Path) -> tuple[ModelCard, ...]:
-        looked.append((model, threading.get_ident()))
-        return (DAMAGED, FITS, *OTHERS)
-
-    search = FolderSearch(find)
+def test_drafters_that_fit_are_offered_and_the_others_say_why_not(chat: Chat, controls: DraftControls) -> None:
+    search = FolderSearch(lambda _model: (DAMAGED, FITS, *OTHERS))
     chat.engine.fits = {FITS.model: DrafterFit(FITS.model, TargetMatch(True))}
     chat.engine.fits_at_once = 100
     drafting = chat.controller.drafting
     drafting.offer_drafters(search)
     chat.start()
     drafting.change(DraftSettings(Mode.DRAFTER))
-    qtbot.waitUntil(lambda: len(drafting.drafters) == 502)
-    assert {model for model, _ in looked} == {Path("tiny")}
-    assert threading.get_ident() not in {thread for _, thread in looked}
+    chat.qtbot.waitUntil(lambda: len(drafting.drafters) == 502)
     entries = entries_of(controls.drafter.menu())
     names = list(entries)
     assert names[names.index("Your own") :][:4] == [
@@ -310,14 +291,12 @@ def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
     search.finish_work()
 
 
-def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(
-    qtbot: QtBot, chat: Chat, controls: DraftControls
-) -> None:
+def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(chat: Chat, controls: DraftControls) -> None:
     search = FolderSearch(lambda _: (FITS, DAMAGED))
     chat.controller.drafting.offer_drafters(search)
     assert chat.controller.drafting.drafters == (), "no model is loaded"
     chat.start()
-    qtbot.waitUntil(lambda: bool(search.results))
+    chat.qtbot.waitUntil(lambda: bool(search.results))
     assert "org/eagle" not in entries_of(controls.drafter.menu())
     search.finish_work()
 
@@ -332,13 +311,13 @@ def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(
     ],
 )  # fmt: skip
 def test_what_is_known_of_the_drafter_stands_below_the_picker(
-    qtbot: QtBot, chat: Chat, controls: DraftControls, kind: HeadKind | None, match: TargetMatch | None, words: str
+    chat: Chat, controls: DraftControls, kind: HeadKind | None, match: TargetMatch | None, words: str
 ) -> None:
     modes = tuple(ModeOption(mode, True, kind=kind, match=match) for mode in Mode)
     chat.engine.options = DraftOptions(Path(), modes)
     chat.start()
     drafting = chat.controller.drafting
-    qtbot.waitUntil(lambda: drafting.option(Mode.AUTO) is not None)
+    chat.qtbot.waitUntil(lambda: drafting.option(Mode.AUTO) is not None)
     for mode, shown in ((Mode.DRAFTER, True), (Mode.AUTO, True), (Mode.LOOKUP, False)):
         drafting.change(DraftSettings(mode))
         assert controls.facts.text() == (words if shown else "")
@@ -355,7 +334,7 @@ def test_what_is_known_of_the_drafter_stands_below_the_picker(
     ],
 )
 def test_a_drafter_is_made_for_the_model_only_where_there_is_one(
-    qtbot: QtBot, chat: Chat, controls: DraftControls, match: TargetMatch | str | None, words: str
+    chat: Chat, controls: DraftControls, match: TargetMatch | str | None, words: str
 ) -> None:
     found = match if isinstance(match, TargetMatch) else None
     modes = tuple(ModeOption(mode, mode is not Mode.DRAFTER or found is not None, match=found) for mode in Mode)
@@ -364,15 +343,13 @@ def test_a_drafter_is_made_for_the_model_only_where_there_is_one(
     if match is not None:
         chat.engine.options = DraftOptions(Path(), modes)
         chat.start()
-        qtbot.waitUntil(lambda: drafting.option(Mode.AUTO) is not None)
+        chat.qtbot.waitUntil(lambda: drafting.option(Mode.AUTO) is not None)
     picker.resize(400, picker.height())
     assert picker.accessibleDescription() == picker.text() == words
     assert entries_of(controls.drafter.menu())[words].isChecked()
 
 
-def test_an_open_menu_is_never_empty_while_it_is_filled_again(
-    qtbot: QtBot, chat: Chat, controls: DraftControls
-) -> None:
+def test_an_open_menu_is_never_empty_while_it_is_filled_again(chat: Chat, controls: DraftControls) -> None:
     """On X11 that closed it, as soon as the engine had answered."""
     go_on = threading.Event()
 
@@ -398,7 +375,7 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
     watch = Watch()
     menu.installEventFilter(watch)
     go_on.set()
-    qtbot.waitUntil(lambda: "org/eagle" in [action.text() for action in menu.actions()])
+    chat.qtbot.waitUntil(lambda: "org/eagle" in [action.text() for action in menu.actions()])
     assert least
     assert min(least) > 0
     assert [action.text() for action in menu.actions()] == [
@@ -412,11 +389,11 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
 
 
 @pytest.mark.slow
-def test_both_pickers_lead_to_where_others_are_found(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_both_pickers_lead_to_where_others_are_found(chat: Chat, window: MainWindow) -> None:
     chat.start()
     drafting = window.panel.drafting
     models = window.windows.models
     for picker in (drafting.draft_model, drafting.drafter):
         models.show_page(models.installed)
         entries_of(picker.menu())["Find in Models…"].trigger()
-        qtbot.waitUntil(models.drafters.isVisible)
+        chat.qtbot.waitUntil(models.drafters.isVisible)

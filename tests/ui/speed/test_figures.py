@@ -26,9 +26,11 @@ def test_a_few_tokens_left_to_read_have_no_speed() -> None:
 
 
 def test_few_drafted_tokens_are_no_share() -> None:
-    """A single step showed 100 %."""
-    shares = [FIGURES["Acceptance"](FigureSource(Statistics(drafted=drafted, accepted=2))) for drafted in (2, 19, 20)]
-    assert shares == [NONE, NONE, "10\N{NARROW NO-BREAK SPACE}%"]
+    """A single step showed 100 %. Later the acceptance by position had figures beside a dash."""
+    for drafted, shown in ((2, (NONE, NONE)), (19, (NONE, NONE)), (20, ("10\N{NARROW NO-BREAK SPACE}%", "10"))):
+        lengths = (0, drafted)
+        few = Statistics(drafted=drafted, accepted=2, drafted_lengths=lengths, accepted_lengths=(drafted - 2, 2))
+        assert tuple(FIGURES[name](FigureSource(few)) for name in ("Acceptance", "Acceptance by position, %")) == shown
 
 
 def test_every_kind_has_its_text() -> None:

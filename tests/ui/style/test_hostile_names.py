@@ -11,22 +11,14 @@ from pytestqt.qtbot import QtBot
 import rdchat
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
 from rdchat.chat.storage import SearchQuery
-from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import FileReport, ImportReport, PartialChat, SkippedChat
-from rdchat.errors import ModelError
-from rdchat.inference.api import DrafterFit, DraftSettings, HeadKind, Mode, ModelCard, Role, SamplingParams, TargetMatch
+from rdchat.inference.api import HeadKind, ModelCard, Role, SamplingParams
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.chat.reply_recorder import TraceRecorder
-from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
-from rdchat.ui.drafts.drafts_window import DraftsWindow
 from rdchat.ui.style import ElidedLabel, OfflineBrowser, Sheet, Theme, ask, button_text, message_box, tip_text
 from rdchat.ui.window.import_export import export_sheet, report_sheet
 from rdchat.ui.window.main_window import MainWindow
-from tests.chat.traces import drafted_events
-from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 from tests.ui.hovering import Pipe, check_tips, menu_tips, rich_labels, shown_tips, watched_pipe
 
@@ -105,27 +97,19 @@ def filled(chat: Chat, pipe: Pipe) -> None:
     asked = store.add_message(stored.id, None, Role.USER, "Hi", files=[(file, "text")])
     for text in ("One", f"[a link](https://a.b/<img>) <img src='{pipe.path}'>"):
         store.add_message(stored.id, asked.id, Role.ASSISTANT, text, model=pipe.named("slug"))
-    chat.controller.chats.open_latest()
+    chat.chats.open_latest()
 
 
 @pytest.mark.slow
 def test_the_main_window(window: MainWindow, chat: Chat, theme: Theme, pipe: Pipe) -> None:
     filled(chat, pipe)
-    chat.controller.model_slot.load_model(pipe.named("model"))
-    chat.wait_for(EngineState.IDLE)
-    folder = chat.controller.chats.order.create_folder(pipe.named("folder"))
+    chat.load(pipe.named("model"))
+    folder = chat.chats.order.create_folder(pipe.named("folder"))
     window.conversation.banners.show_banner(Banner(theme, pipe.named("banner"), pipe.named("detail")), "evil")
     seen = check(pipe, window)
     window.sidebar.filter.choose(SearchQuery(model=pipe.named("slug"), folder_id=folder.id))
     seen |= check(pipe, window.sidebar.filter_line)
     assert seen == {"chat", "model", "file", "note", "slug", "folder"}
-
-
-def test_a_model_that_did_not_load(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
-    chat.engine.load_errors = {pipe.named("model"): ModelError(pipe.named("message"), pipe.named("hint"))}
-    chat.controller.model_slot.load_model(pipe.named("model"))
-    chat.wait_for(EngineState.NO_MODEL)
-    check(pipe, window)
 
 
 def cards(pipe: Pipe, kind: HeadKind | None = None) -> tuple[ModelCard, ...]:
@@ -136,14 +120,14 @@ def cards(pipe: Pipe, kind: HeadKind | None = None) -> tuple[ModelCard, ...]:
     )
 
 
-def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
+def test_the_menus_of_models_and_folders(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     filled(chat, pipe)
-    chat.controller.chats.order.create_folder(pipe.named("folder"))
+    chat.chats.order.create_folder(pipe.named("folder"))
     chat.start()
     search = FolderSearch(lambda: cards(pipe))
     window.header.model.offer_models(search)
     window.header.model.look_for_models()
-    qtbot.waitUntil(lambda: len(window.header.model.choices()) == 1)
+    chat.qtbot.waitUntil(lambda: len(window.header.model.choices()) == 1)
     menu = window.header.model.menu()
     assert check_tips(pipe, menu_tips(menu)) == {"fit", "unfitname", "problem"}
     texts = [action.text() for action in menu.actions()]
@@ -151,75 +135,6 @@ def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat:
     assert any(pipe.named("place").replace("&", "&&") in text for text in texts)
     check_tips(pipe, menu_tips(window.sidebar.filter.menu()))
     search.finish_work()
-
-
-def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
-    search = FolderSearch(lambda _: cards(pipe, HeadKind.EAGLE3))
-    chat.engine.fits = {pipe.named("fit"): DrafterFit(pipe.named("fit"), TargetMatch(True))}
-    drafting = chat.controller.drafting
-    drafting.offer_drafters(search)
-    chat.start()
-    drafting.change(DraftSettings(Mode.DRAFTER, drafter=pipe.named("chosen")))
-    qtbot.waitUntil(lambda: len(drafting.drafters) == 2)
-    window.panel.drafting.fold(False)
-    picker = window.panel.drafting.drafter
-    assert {"fit", "unfitname", "problem", "chosen"} <= check_tips(pipe, menu_tips(picker.menu()))
-    assert "chosen" in check(pipe, window)
-    search.finish_work()
-
-
-@pytest.mark.slow
-def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path, pipe: Pipe) -> None:
-    store = ConversationStore(tmp_path / "traces.db")
-    chat = store.create_conversation("chat")
-    reply = store.add_message(chat.id, None, Role.ASSISTANT, "")
-    traces = TraceRecorder(store)  # spaces of tokens are spelt out
-    token = "<b>evilword</b>"
-    traces.begin_trace(reply.id, 0)
-    traces.append_tokens(reply.id, drafted_events(2, [token, pipe.named("two")]))
-    traces.end_trace(reply.id)
-    window = DraftsWindow(traces, theme)
-    qtbot.addWidget(window)
-    window.show_reply(reply.id)
-    qtbot.waitExposed(window)
-    trace = traces.trace(reply.id)
-    check(pipe, window)
-    window.details.show_token(trace, 1)
-    rows = window.details.alternatives
-    qtbot.waitUntil(lambda: all(row.isVisible() for row in rows))
-    tips = [shown for row in rows for shown in shown_tips(row) if "evilword" in shown]
-    assert all(token in shown for shown in tips)
-    assert tips
-    assert rich_labels(window) == []
-    traces.end_traces()
-    store.close()
-
-
-def test_alternatives_beside_each_other(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
-    filled(chat, pipe)
-    window.windows.compare(chat.controller.chat.path[-1].id)
-    (opened,) = window.findChildren(AlternativesWindow)
-    opened.resize(300, 300)
-    assert check(pipe, opened) == {"slug"}
-
-
-@pytest.mark.slow
-def test_the_windows_beside_the_main_one(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
-    chat.controller.model_slot.load_model(pipe.named("model"))
-    chat.wait_for(EngineState.IDLE)
-    chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=pipe.named("drafter")))
-    chat.engine.replies = [Reply((pipe.named("reply"),), mode_reason=pipe.named("reason"))]
-    chat.say(pipe.named("question"))
-    windows = window.windows
-    windows.open_benchmark(pipe.named("question"))
-    windows.open_benchmark("", DraftSettings(Mode.DRAFTER, drafter=pipe.named("other")))
-    windows.ledger.show()
-    window.settings_window.show()
-    for place in range(window.settings_window.tabs.count()):
-        window.settings_window.tabs.setCurrentIndex(place)
-        check(pipe, window.settings_window)
-    for each in (windows.ledger, windows.benchmark_window, window.settings_window, window):
-        check(pipe, each)
 
 
 def test_sheets_and_questions(window: MainWindow, theme: Theme, pipe: Pipe) -> None:

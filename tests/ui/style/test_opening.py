@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QAccessible, QAccessibleActionInterface, QExposeEvent, QKeyEvent, QRegion, QWheelEvent
+from PySide6.QtGui import QAccessible, QAccessibleActionInterface, QExposeEvent, QKeyEvent, QRegion
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
@@ -20,12 +20,11 @@ from rdchat.ui.style import ConsentPause, FileMode, Theme, ask, ask_to_open, ask
 from rdchat.ui.transcript.pending_calls import CallCard
 from tests.clocks import ManualClock
 from tests.grids import grid
-from tests.ui.shown_widgets import activate, shown_child
+from tests.ui.shown_widgets import activate, shown_child, turn_wheel
 
 LEFT = Qt.MouseButton.LeftButton
 NONE = Qt.KeyboardModifier.NoModifier
 PAUSE_S = 0.5
-_PHASE = Qt.ScrollPhase.NoScrollPhase
 _TOOL = ToolDefinition("files", "read", "Reads a file.", {}, read_only=True, remote=False)
 _CALL = WaitingCall(ToolCall("files__read", "{}", "1"), _TOOL, may_always=False, status="running", remote=False)
 
@@ -318,11 +317,7 @@ def test_a_card_that_scrolls_or_a_window_that_grows_below_the_pointer_begins_the
     QApplication.processEvents()
 
     def wheel() -> None:
-        middle = QPointF(area.viewport().rect().center())
-        down = QPoint(0, 120)
-        buttons = Qt.MouseButton.NoButton
-        turn = QWheelEvent(middle, area.viewport().mapToGlobal(middle), down, down, buttons, NONE, _PHASE, False)
-        QApplication.sendEvent(area.viewport(), turn)
+        turn_wheel(area.viewport(), QPoint(0, 120), QPointF(area.viewport().rect().center()))
 
     for change in (
         lambda: bar.setValue(bar.value() - 3),

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus
-from rdchat.inference.api import HeadKind, Mode, SamplingParams, Statistics
+from rdchat.inference.api import Mode, SamplingParams, Statistics
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import DEFINITIONS, IconButton
 from rdchat.ui.transcript.message_actions import Fact, ReplyDetails, facts, speed_line
@@ -114,10 +114,6 @@ def test_what_a_reply_was_made_with_comes_first() -> None:
     assert (plain["Temperature"].value, "System prompt" in plain) == ("0.7", False)
 
 
-def test_the_text_of_an_edited_reply_is_the_persons() -> None:
-    assert [fact.value for fact in told(None, edited=True).values()] == ["Edited by you"]
-
-
 def test_steps_in_which_prompt_lookup_found_nothing_are_no_steps_with_a_draft() -> None:
     """One draft in six steps was accepted: `5, 1` stood beside 100 % at the first place."""
     lengths = (100, 20)
@@ -137,19 +133,6 @@ def test_steps_in_which_prompt_lookup_found_nothing_are_no_steps_with_a_draft() 
     assert found["Acceptance by position, %"].value == "100"
     assert found["Kept per step"].value == found["Drafted per step"].value == "0.17"
     assert found["Kept per step"].definition.endswith("and so on: 0, 20.")
-
-
-def test_the_kind_of_the_drafter_is_a_row_of_its_own() -> None:
-    found = told(DRAFTED, Drafting(Mode.DRAFTER, kind=HeadKind.EAGLE3))
-    assert (found["Drafting"].value, found["Kind of drafter"].value) == ("Drafter", "EAGLE-3")
-    assert "Kind of drafter" not in told(DRAFTED, Drafting(Mode.LOOKUP))
-
-
-def test_of_few_drafted_tokens_no_share_is_shown() -> None:
-    """Acceptance was a dash, and the acceptance by position beside it had figures."""
-    found = told(replace(DRAFTED, drafted=19, accepted=9, drafted_lengths=(0, 19), accepted_lengths=(10, 9)))
-    assert found["Steps with a draft"].value
-    assert not {"Acceptance", "Acceptance by position, %"} & found.keys()
 
 
 LOOKED_UP = Drafting(Mode.LOOKUP, drafter="prompt lookup")

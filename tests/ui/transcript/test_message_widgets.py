@@ -200,9 +200,6 @@ def test_a_thought_that_the_template_began_is_one_while_it_is_written(qtbot: QtB
     append_text(view, 2, "I wonder")
     wait_until_drawn(qtbot, view)
     assert (title(view.findChild(FoldedText)), widget_of(view, 2).body.toPlainText()) == ("Thinking…", "")
-    append_text(view, 2, ".</think>\nHello")
-    wait_until_drawn(qtbot, view)
-    assert widget_of(view, 2).body.toPlainText() == "Hello"
 
 
 def test_a_thought_that_was_cut_off_stays_open_and_says_so(show: Show) -> None:

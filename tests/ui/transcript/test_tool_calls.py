@@ -11,7 +11,6 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api import Role, ToolCall
 from rdchat.services.chat.tool_call_control import Scope
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.servers.tool_servers import MAX_CALLS
 from rdchat.tools.definitions import ToolResult
 from rdchat.ui.files.chips import ImageTile
@@ -269,8 +268,7 @@ def test_a_model_that_was_not_trained_to_call_tools_says_so_at_the_field_while_o
     """A tool was on, the model answered without it, and only the closed popover knew why."""
     chat = tool_window.chat
     monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, trained_for_tools=trained))
-    chat.controller.model_slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(None)
     chat.open.set_tools(on, ())
     line = tool_window.window.conversation.tools.line
     says = f"This model was not trained to call tools. It may answer without {', '.join(on)}."
@@ -285,7 +283,7 @@ def test_a_model_that_was_not_trained_to_call_tools_says_so_at_the_field_while_o
 def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window: ToolWindow) -> None:
     composer = tool_window.window.conversation.composer
     popover = tool_window.window.conversation.tools
-    chat = tool_window.chat.controller.chat
+    chat = tool_window.chat.open
     qtbot.waitUntil(lambda: composer.tools.accessibleName() == "Tools, on in this chat")
     chat.set_tools((), ())
     qtbot.waitUntil(lambda: composer.tools.accessibleName() == "Tools")
@@ -302,19 +300,6 @@ def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window
     click_on(popover.settings)
     assert not popover.isVisible()
     assert tool_window.window.settings_window.isVisible()
-
-
-def test_a_restored_call_asks_again(tool_window: ToolWindow) -> None:
-    tool_window.ask(calling(read(call_id="1")))
-    chat = tool_window.chat.controller.chat
-    before = chat.id
-    tool_window.window.actions_.new_chat.trigger()
-    assert not tool_window.calls.cards
-    tool_window.servers.set("files", "stopped")
-    chat.open_chat(before)
-    assert list(tool_window.calls.cards) == ["1"]
-    assert chat.path[-1].role is Role.ASSISTANT
-    assert not tool_window.servers.made
 
 
 def test_images_are_shown_and_open(qtbot: QtBot, tool_window: ToolWindow) -> None:
@@ -345,3 +330,5 @@ def test_of_many_calls_the_first_have_cards(tool_window: ToolWindow) -> None:
     tool_window.decide(None, "0")
     assert list(tool_window.calls.cards)[-1] == "16"
     assert tool_window.calls.note.text() == "These are the first 16 calls; 111 more follow once you decide."
+    tool_window.chat.open.start_new()
+    assert not tool_window.calls.cards

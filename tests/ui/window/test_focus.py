@@ -27,15 +27,12 @@ def panel_visible() -> bool:
 
 
 def _focused() -> QWidget:
-    widget = QApplication.focusWidget()
-    assert widget is not None
-    return widget
+    return QApplication.focusWidget()
 
 
 @pytest.mark.slow
 def test_tab_goes_from_the_reply_to_the_field_and_then_to_the_panel(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     composer = window.conversation.composer
     composer.set_text("and")
     reply = list(window.conversation.transcript.widgets.values())[-1]
@@ -79,8 +76,7 @@ def test_the_focus_of_a_message_that_goes_is_not_left_to_chance(chat: Chat, wind
         act()
         assert field.hasFocus()
     chat.say("Three")
-    chat.controller.regenerate(chat.path[-1].id)
-    chat.wait_for_reply()
+    chat.write_again()
     reply = transcript.widgets[chat.path[-1].id]
     (previous,) = [each for each in reply.findChildren(IconButton) if each.accessibleName() == "Previous version"]
     focus_on(previous)
@@ -88,14 +84,14 @@ def test_the_focus_of_a_message_that_goes_is_not_left_to_chance(chat: Chat, wind
     assert transcript.widgets[chat.path[-1].id].body.hasFocus()
 
 
-def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_focus_stays_on_the_button_that_sends_and_stops(chat: Chat, window: MainWindow) -> None:
     chat.start()
     button = window.conversation.composer.button
     window.conversation.composer.set_text("Hello")
     focus_on(button)
     chat.engine.gate.shut()
     press_key(button, "Space")
-    qtbot.waitUntil(lambda: button.accessibleName() == "Stop")
+    chat.qtbot.waitUntil(lambda: button.accessibleName() == "Stop")
     assert button.hasFocus()
     press_key(button, "Space")
     chat.finish_reply()
@@ -103,17 +99,14 @@ def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: 
     assert not button.isEnabled()
 
 
-def test_what_has_the_focus_is_in_view_also_when_tab_comes_from_outside(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_what_has_the_focus_is_in_view_also_when_tab_comes_from_outside(chat: Chat, window: MainWindow) -> None:
     """At the end of a long chat, Tab from the list went to the first message's buttons, above the window."""
-    chat.start()
-    chat.say("A short question.")
+    chat.start("A short question.")
     chat.say("A long question. " * 400)
     transcript = window.conversation.transcript
     focus_on(window.conversation.composer.field)
     bar = transcript.verticalScrollBar()
-    qtbot.waitUntil(lambda: bar.maximum() > transcript.viewport().height())
+    chat.qtbot.waitUntil(lambda: bar.maximum() > transcript.viewport().height())
     bar.setValue(bar.maximum())
     for _ in range(60):
         press_key(_focused(), "Tab")
@@ -187,7 +180,7 @@ def without_ring(window: QWidget) -> list[str]:
 @draws_rings
 @both
 def test_every_stop_of_the_main_window_shows_the_focus(
-    qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, scheme: Qt.ColorScheme
+    chat: Chat, window: MainWindow, theme: Theme, scheme: Qt.ColorScheme
 ) -> None:
     theme.set_scheme(scheme)
     window.resize(1300, 1500)
@@ -200,7 +193,7 @@ def test_every_stop_of_the_main_window_shows_the_focus(
     focus_on(composer.field)
     for section in window.panel.sections:
         section.fold(False)
-    qtbot.waitUntil(lambda: composer.files.geometry().bottom() < composer.height())
+    chat.qtbot.waitUntil(lambda: composer.files.geometry().bottom() < composer.height())
     assert without_ring(window) == []
 
 
@@ -259,14 +252,12 @@ def _in_menus(window: MainWindow) -> dict[QAction, str]:
 
     for top in window.menuBar().actions():
         menu = top.menu()
-        assert isinstance(menu, QMenu)
         walk(menu, top.text().replace("&", ""))
     return places
 
 
 def test_every_action_is_in_a_menu_or_in_the_palette(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     places = _in_menus(window)
     listed = {entry.key: entry for source in window.palette_.sources for entry in source()}
     for name, (action, _) in window.actions_._actions.items():

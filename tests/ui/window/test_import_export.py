@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,6 @@ class Menu:
         self.qtbot.waitUntil(lambda: self.banner is not None and words in self.banner.accessibleName(), timeout=WAIT_MS)
 
     def undo(self) -> None:
-        assert self.banner is not None
         click_on(button(self.banner, "Undo"))
 
 
@@ -79,7 +77,7 @@ def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: P
     """A window with one chat, open."""
     bread = chat.store.create_conversation("Bread")
     chat.store.add_message(bread.id, None, Role.USER, "How?")
-    chat.controller.chats.open_latest()
+    chat.chats.open_latest()
     desk = Transfers(chat.controller, chat.store, tmp_path / "settings.json")
     transfers = ImportExport(window, chat.controller, desk, theme)
     yield Menu(qtbot, window, transfers, desk)
@@ -89,7 +87,7 @@ def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: P
 
 
 def titles(chat: Chat) -> list[str]:
-    return [each.title for each in listed(chat.controller.chats)]
+    return [each.title for each in listed(chat.chats)]
 
 
 def test_a_chat_is_exported_to_markdown_or_json(menu: Menu, tmp_path: Path):
@@ -115,27 +113,26 @@ def test_a_chat_is_exported_with_the_files_of_its_project_if_they_are_chosen(
 ) -> None:
     folder = chat.store.organiser.create_folder("Work")
     chat.store.organiser.set_project(folder.id, Project("Rhyme."), [text_file("a.txt", "Alpha")])
-    (bread,) = listed(chat.controller.chats)
+    (bread,) = listed(chat.chats)
     chat.store.organiser.move(bread.id, folder.id)
-    chat.controller.chats.update_list()
-    for number, has_text in enumerate((False, True)):
-        chat.controller.chats.open_latest()
-        menu.actions.export_chat.trigger()
-        press_key(menu.sheet.findChildren(QRadioButton)[1], "Space")
-        shares = menu.sheet.findChildren(QCheckBox)[1]
-        assert shares.text() == "Include the project's files and notes: otherwise, files are only named"
-        shares.setChecked(has_text)
-        menu.click("Export…")
-        path = tmp_path / f"{number}.json"
-        choose_files(menu.window, path)
-        menu.qtbot.waitUntil(path.exists, timeout=WAIT_MS)
-        menu.qtbot.waitUntil(lambda: not menu.desk.busy)
-        assert "a.txt" in path.read_text()
-        assert ("Alpha" in path.read_text()) == has_text
+    chat.chats.update_list()
+    chat.chats.open_latest()
+    menu.actions.export_chat.trigger()
+    press_key(menu.sheet.findChildren(QRadioButton)[1], "Space")
+    shares = menu.sheet.findChildren(QCheckBox)[1]
+    assert shares.text() == "Include the project's files and notes: otherwise, files are only named"
+    assert not shares.isChecked()
+    shares.click()
+    menu.click("Export…")
+    path = tmp_path / "bread.json"
+    choose_files(menu.window, path)
+    menu.qtbot.waitUntil(path.exists, timeout=WAIT_MS)
+    menu.qtbot.waitUntil(lambda: not menu.desk.busy)
+    assert "Alpha" in path.read_text()
 
 
 def test_a_chat_is_exported_from_its_row(menu: Menu, chat: Chat):
-    (bread,) = listed(chat.controller.chats)
+    (bread,) = listed(chat.chats)
     chat.open.start_new()
     row = menu.window.sidebar.row_actions.menu_for(ChatRow(bread))
     entries_of(row)["Export…"].trigger()
@@ -207,7 +204,6 @@ def test_a_report_is_as_high_as_what_it_says(menu: Menu, theme: Theme, files: in
     sheet.open()
     assert sheet.focusWidget() is sheet.buttons[-1], "Return went to the list"
     field = sheet.findChild(QPlainTextEdit)
-    assert field is not None
     menu.qtbot.waitUntil(lambda: field.height() > 3 * field.fontMetrics().lineSpacing())
     field.moveCursor(QTextCursor.MoveOperation.End)
     field.verticalScrollBar().setValue(0)
@@ -220,13 +216,13 @@ def test_a_report_is_as_high_as_what_it_says(menu: Menu, theme: Theme, files: in
 @pytest.mark.slow
 def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, chat: Chat, tmp_path: Path):
     chat.start()
-    settings = chat.controller.settings
-    settings.change(replace(settings.values, system_prompt="Then"))
+    settings = chat.settings
+    settings.change_values(system_prompt="Then")
     menu.actions.back_up.trigger()
     choose_files(menu.window, tmp_path / "backup.zip")
     menu.wait_for_banner("Backed up 1 chat, ")
     chat.store.create_conversation("Later")
-    chat.controller.chats.update_list()
+    chat.chats.update_list()
     menu.actions.restore.trigger()
     choose_files(menu.window, tmp_path / "backup.zip")
     menu.wait_for_sheet("Restore this backup?")
@@ -260,7 +256,7 @@ def test_a_damaged_backup_is_told_of(menu: Menu, tmp_path: Path):
 
 def test_a_new_chat_has_nothing_to_export(menu: Menu, chat: Chat):
     assert menu.actions.export_chat.isEnabled()
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     chat.qtbot.waitUntil(lambda: not menu.actions.export_chat.isEnabled())
 
 
@@ -280,7 +276,6 @@ class EndAtOpening(QObject):
         super().__init__()
         self._end = end
         app = QApplication.instance()
-        assert app is not None
         app.installEventFilter(self)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:

@@ -49,24 +49,7 @@ def offer(window: MainWindow) -> Iterator[ModelOffer]:
 
 def download_row(qtbot: QtBot, offer: ModelOffer) -> ModelRow:
     qtbot.waitUntil(offer.isVisible)
-    assert isinstance(offer.row, ModelRow)
     return offer.row
-
-
-def begin_download(
-    qtbot: QtBot, chat: Chat, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> ModelRow:
-    """Begin to download the model that is offered from the start on; the hub holds it in the middle."""
-    suggestion = suggest(monkeypatch, "DFlash")
-    monkeypatch.setattr("rdchat.services.models.larger_model.suggestions", lambda: (suggestion,))
-    hub.add(MODEL, small_files())
-    hub.add(suggestion.drafter.repository, small_files())
-    hub.holds_at = 100_000
-    chat.start()
-    row = download_row(qtbot, offer)
-    click_on(row.main)
-    qtbot.waitUntil(lambda: " of " in row.state.text(), timeout=WAIT_MS)
-    return row
 
 
 def test_what_is_on_the_disk_comes_first_and_one_click_uses_it(
@@ -83,16 +66,15 @@ def test_what_is_on_the_disk_comes_first_and_one_click_uses_it(
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
     chat.wait_for(EngineState.IDLE)
     assert not offer.isVisible()
-    chat.controller.model_slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(None)
     assert not offer.isVisible(), "it was found once"
 
 
-def test_it_is_offered_while_the_default_model_is_being_loaded(qtbot: QtBot, chat: Chat, offer: ModelOffer) -> None:
+def test_it_is_offered_while_the_default_model_is_being_loaded(chat: Chat, offer: ModelOffer) -> None:
     """It came after 40 seconds, when the first answer was asked for."""
     chat.engine.load_gate.shut()
     chat.controller.open_last_chat()
-    qtbot.waitUntil(offer.isVisible)
+    chat.qtbot.waitUntil(offer.isVisible)
     assert chat.slot.loading
     assert offer.title.text() == "Get a better model: 7.59 GB"
     chat.engine.load_gate.open()
@@ -105,37 +87,35 @@ def test_it_is_offered_while_the_default_model_is_being_loaded(qtbot: QtBot, cha
     [("remote:studio/qwen", 0, True), ("/models/tiny", 135 * 10**6, True), ("/models/big", 10**9, False)],
 )
 def test_only_a_larger_model_of_this_machine_ends_the_offer(
-    qtbot: QtBot, chat: Chat, offer: ModelOffer, model: str, parameters: int, stays: bool
+    chat: Chat, offer: ModelOffer, model: str, parameters: int, stays: bool
 ) -> None:
     """It was gone for ever after one use of a remote model."""
     chat.start()
-    qtbot.waitUntil(offer.isVisible)
+    chat.qtbot.waitUntil(offer.isVisible)
     chat.engine.parameters = parameters
-    chat.slot.load_model(model)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(model)
     assert offer.isVisible() is model.endswith("tiny")
     chat.engine.parameters = 135 * 10**6
-    chat.slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    chat.load(None)
     assert offer.isVisible() is stays
 
 
 def test_a_default_model_that_cannot_be_fetched_does_not_hide_what_is_here(
-    qtbot: QtBot, chat: Chat, offer: ModelOffer, cards: list[ModelCard]
+    chat: Chat, offer: ModelOffer, cards: list[ModelCard]
 ) -> None:
     cards.append(LARGE)
     chat.engine.load_errors[None] = ModelError("The default model cannot be downloaded.")
     chat.controller.open_last_chat()
-    qtbot.waitUntil(offer.isVisible)
+    chat.qtbot.waitUntil(offer.isVisible)
     assert offer.use.isVisible()
 
 
 def test_without_a_model_here_a_download_is_offered_with_what_is_known_of_it_and_what_is_not(
-    qtbot: QtBot, chat: Chat, offer: ModelOffer, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, offer: ModelOffer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.ui.conversation.model_offers.free_bytes", lambda: 42 * 10**9)
     chat.start()
-    row = download_row(qtbot, offer)
+    row = download_row(chat.qtbot, offer)
     assert offer.title.text() == "Get a better model: 7.59 GB"
     assert offer.detail.text() == "Gemma 4 12B. Writing and questions of knowledge, in many languages."
     words = "It needs 8.23 GB of 17.2 GB of memory.{} Licence: apache-2.0. Not tried with rdchat."
@@ -153,9 +133,9 @@ class TestOnAMeasuredMachine:
     def sources(self) -> ModelSources:
         return ModelSources(memory=lambda: replace(MAC_16.memory, bytes_per_second=68e9))
 
-    def test_it_says_how_fast_the_model_writes(self, qtbot: QtBot, chat: Chat, offer: ModelOffer) -> None:
+    def test_it_says_how_fast_the_model_writes(self, chat: Chat, offer: ModelOffer) -> None:
         chat.start()
-        row = download_row(qtbot, offer)
+        row = download_row(chat.qtbot, offer)
         # 0.75 words a token, 0.8 of 68 GB a second, 6.74 GB a token
         assert offer.title.text() == "Get a better model: 7.59 GB, about 6 words a second here"
         assert offer.row is row, "its button stays when the speed comes"
@@ -170,7 +150,15 @@ def test_a_download_in_place_is_followed_and_then_used_by_a_click(
     cards: list[ModelCard],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    row = begin_download(qtbot, chat, offer, hub, monkeypatch)
+    suggestion = suggest(monkeypatch, "DFlash")
+    monkeypatch.setattr("rdchat.services.models.larger_model.suggestions", lambda: (suggestion,))
+    hub.add(MODEL, small_files())
+    hub.add(suggestion.drafter.repository, small_files())
+    hub.holds_at = 100_000
+    chat.start()
+    row = download_row(qtbot, offer)
+    click_on(row.main)
+    qtbot.waitUntil(lambda: " of " in row.state.text(), timeout=WAIT_MS)
     assert row.bar.isVisible()
     assert row.bar.geometry().right() < row.main.x(), "it takes the button's place"
     assert offer.isVisible()
@@ -181,20 +169,6 @@ def test_a_download_in_place_is_followed_and_then_used_by_a_click(
     assert [model for model, _ in chat.engine.loads] == [None], "it is not changed under the person's hands"
     click_on(offer.use)
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
-
-
-def test_another_model_that_was_chosen_meanwhile_stays(
-    qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin_download(qtbot, chat, offer, hub, monkeypatch)
-    chat.engine.parameters = 10**9
-    chat.controller.model_slot.load_model("better")
-    assert not offer.isVisible()
-    hub.holds_at = None
-    with qtbot.waitSignal(window.windows.model_services.downloads.finished, timeout=WAIT_MS):
-        pass
-    chat.wait_for(EngineState.IDLE)
-    assert [model for model, _ in chat.engine.loads] == [None, "better"]
 
 
 def test_others_are_shown_in_discover(qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer) -> None:
@@ -210,9 +184,8 @@ def test_closed_it_stays_away(qtbot: QtBot, chat: Chat, offer: ModelOffer) -> No
     download_row(qtbot, offer)
     click_on(button(offer, "Close this offer"))
     assert not offer.isVisible()
-    assert chat.controller.settings.values.larger_model_declined
-    chat.controller.model_slot.load_model(None)
-    chat.wait_for(EngineState.IDLE)
+    assert chat.settings.values.larger_model_declined
+    chat.load(None)
     qtbot.wait(20)
     assert not offer.isVisible()
 

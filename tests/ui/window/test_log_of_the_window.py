@@ -79,7 +79,7 @@ def note(desk: Desk) -> None:
 
 
 def project(desk: Desk) -> None:
-    desk.chat.controller.chats.order.create_folder(WORD)
+    desk.chat.chats.order.create_folder(WORD)
 
 
 def search(desk: Desk) -> None:
@@ -156,10 +156,10 @@ WAYS = [
 
 @pytest.mark.parametrize("way", WAYS)
 def test_no_word_that_comes_in_is_logged(
-    qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path, written: Path, way: Callable[[Desk], None]
+    window: MainWindow, chat: Chat, tmp_path: Path, written: Path, way: Callable[[Desk], None]
 ) -> None:
     chat.start()
     folder = tmp_path / "persons"
     folder.mkdir()
-    way(Desk(qtbot, window, chat, folder))
+    way(Desk(chat.qtbot, window, chat, folder))
     assert WORD not in text_of(written)

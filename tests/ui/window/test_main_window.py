@@ -1,12 +1,11 @@
-from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.listing import ChatRow
 from rdchat.chat.settings import Appearance
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api import Role
@@ -18,7 +17,7 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import choose_files, click_on, focus_on, press_key
-from tests.ui.transcript.conftest import button
+from tests.ui.transcript.conftest import button, wait_until_drawn
 from tests.ui.window.message_menus import banners_of
 
 
@@ -28,30 +27,19 @@ def _send(qtbot: QtBot, window: MainWindow, text: str) -> None:
     press_key(field, "Return")
 
 
-def test_a_question_is_asked_and_answered(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_a_question_is_asked_and_answered(chat: Chat, window: MainWindow) -> None:
     chat.start()
     view = window.conversation
     assert view.stack.currentWidget() is view.welcome
     assert window.windowTitle() == "New chat"
-    _send(qtbot, window, "Hello there")
+    _send(chat.qtbot, window, "Hello there")
     assert view.stack.currentWidget() is view.transcript
     chat.wait_for_reply()
     assert [message.text for message in chat.path] == ["Hello there", "Hello, you!"]
     assert window.windowTitle() == "Hello there"
     row = window.sidebar.list.current_row
-    assert isinstance(row, ChatRow)
     assert row.conversation.id == chat.path[0].conversation_id
     assert view.composer.text == ""
-
-
-def test_one_can_type_and_send_before_the_model_is_there(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.engine.load_gate.shut()
-    chat.controller.open_last_chat()
-    _send(qtbot, window, "Early bird")
-    assert len(chat.path) == 2
-    assert window.conversation.composer.button.accessibleName() == "Stop"
-    chat.engine.load_gate.open()
-    qtbot.waitUntil(lambda: chat.path[-1].text == "Hello, you!" and not chat.writing)
 
 
 def _pause_midway(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -117,7 +105,7 @@ def test_a_draft_is_of_no_chat_of_another_store(chat: Chat, window: MainWindow) 
     chat.store.add_message(first.id, None, Role.USER, "Hi")
     chat.start()
     composer = window.conversation.composer
-    desk = chat.controller.chats
+    desk = chat.chats
     desk.chat.open_chat(second.id)
     composer.set_text("for the second")
     desk.chat.open_chat(first.id)
@@ -144,41 +132,29 @@ def _press(window: MainWindow, text: str) -> None:
     click_on(button(window.conversation.banners.banner("model"), text))
 
 
-def test_a_model_that_fails_is_said_with_what_can_be_done(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.engine.load_errors = {None: ModelError("The folder /models/x is empty.", "Choose another model folder.")}
-    chat.controller.open_last_chat()
-    chat.wait_for(EngineState.NO_MODEL)
+def test_a_model_that_fails_is_said_until_another_one_is_loaded(chat: Chat, window: MainWindow) -> None:
+    chat.start("Hello")
     view = window.conversation
-    assert banners_of(window) == ["The model did not load The folder /models/x is empty. Choose another model folder."]
-    banner = view.banners.banner("model")
-    assert [button.text() for button in banner.buttons] == ["Choose Another Model…", "Try Again"]
-    qtbot.keyClicks(view.composer.field, "Anyone?")
-    assert view.composer.button.toolTip() == "Send (Return). Sent when the model is loaded."
-    chat.engine.load_errors = {}
-    _press(window, "Try Again")
-    chat.wait_for(EngineState.IDLE)
-    assert banners_of(window) == []
-    assert view.stack.currentWidget() is view.welcome
-    assert view.composer.text == "Anyone?"
-    chat.say("Hello")
+    chat.qtbot.keyClicks(view.composer.field, "Anyone?")
     chat.engine.load_errors = {"/bad": ModelError("No such folder.")}
-    chat.controller.model_slot.load_model("/bad")
+    chat.slot.load_model("/bad")
     for again in (False, True):
         if again:
             _press(window, "Try Again")
         chat.wait_for(EngineState.NO_MODEL)
         assert banners_of(window) == ["The model did not load No such folder."]
-    assert view.stack.currentWidget() is view.transcript, "chats can be read without a model"
+    assert view.composer.button.toolTip() == "Send (Return). Sent when the model is loaded."
     _press(window, "Use the Default Model")
     chat.wait_for(EngineState.IDLE)
     assert banners_of(window) == []
+    assert view.composer.text == "Anyone?"
 
 
 def test_a_model_that_seems_too_large_is_loaded_by_a_click(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.engine.load_errors = {"/big": DoesNotFitError("It needs 80 GB.")}
     for _ in range(2):
-        chat.controller.model_slot.load_model("/big")
+        chat.slot.load_model("/big")
         chat.wait_for(EngineState.NO_MODEL)
         _press(window, "Load Anyway")
         chat.wait_for(EngineState.IDLE)
@@ -191,32 +167,27 @@ def test_a_deleted_chat_can_be_brought_back(chat: Chat, window: MainWindow) -> N
     chat.start()
     window.actions_.delete.trigger()
     assert banners_of(window) == ["Deleted “Keep me”"]
-    assert listed(chat.controller.chats) == []
+    assert listed(chat.chats) == []
     click_on(button(window.conversation.banners.banner("undo"), "Undo"))
-    assert [row.title for row in listed(chat.controller.chats)] == ["Keep me"]
+    assert [row.title for row in listed(chat.chats)] == ["Keep me"]
     assert banners_of(window) == []
     window.actions_.delete.trigger()
     focus_on(window.conversation.composer.field)
     window.actions_.undo.trigger()
-    assert listed(chat.controller.chats) == [], "a text field undoes typing"
+    assert listed(chat.chats) == [], "a text field undoes typing"
     window.sidebar.list.setFocus()
     window.actions_.undo.trigger()
-    assert [row.title for row in listed(chat.controller.chats)] == ["Keep me"]
+    assert [row.title for row in listed(chat.chats)] == ["Keep me"]
     chat.qtbot.waitUntil(lambda: not banners_of(window))
 
 
-def test_closing_in_a_reply_hides_the_window_first_and_keeps_the_text(chat: Chat, window: MainWindow) -> None:
+def test_closing_in_a_reply_hides_the_window_first(chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.engine.gate.allow(3)
-    chat.controller.send("Hello")
-    chat.qtbot.waitUntil(lambda: bool(chat.path[-1].text))
+    chat.pause_reply("Hello")
     shown: list[bool] = []
     chat.open.message_changed.connect(lambda _message: shown.append(window.isVisible()))
     window.close()  # the end of the reply comes with the end of the engine thread
     assert shown == [False]
-    assert chat.engine.closings
-    assert chat.store.messages(chat.path[0].conversation_id)[-1].text.startswith("Hello")
 
 
 def test_notices_and_storage_failures_are_told_until_they_are_over(chat: Chat, window: MainWindow) -> None:
@@ -229,8 +200,7 @@ def test_notices_and_storage_failures_are_told_until_they_are_over(chat: Chat, w
 
 def test_a_notice_of_a_chat_goes_with_it(chat: Chat, window: MainWindow) -> None:
     """It stayed from chat to chat."""
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     chat.controller.notice_raised.emit(Notice("The database was damaged."))
     chat.controller.chat_notice_raised.emit(Notice("The summary was stopped", "The chat is unchanged."))
     assert banners_of(window) == ["The summary was stopped The chat is unchanged."]
@@ -266,7 +236,7 @@ def test_a_narrow_window_folds_its_sides_away_and_shows_one_when_asked(
 
 def test_the_panel_opens_with_the_question_after_the_first_reply(chat: Chat, window: MainWindow) -> None:
     """Its dashes were the first that one saw; later it wrapped the first reply again while it was read."""
-    chat.controller.settings.change_values(panel_visible=None)
+    chat.settings.change_values(panel_visible=None)
     assert not window.panel.isVisible()
     chat.start()
     transcript = window.conversation.transcript
@@ -288,7 +258,7 @@ def test_the_panel_opens_with_the_question_after_the_first_reply(chat: Chat, win
 
 def test_the_panel_does_not_open_for_a_question_that_waited(chat: Chat, window: MainWindow) -> None:
     """It is sent the moment that the first reply ends: the panel opened while that reply was read."""
-    chat.controller.settings.change_values(panel_visible=None)
+    chat.settings.change_values(panel_visible=None)
     chat.start()
     chat.hold_reply("Hello")
     chat.controller.send("More")
@@ -302,7 +272,7 @@ def test_the_panel_does_not_open_for_a_question_that_waited(chat: Chat, window: 
 
 def test_a_panel_that_was_closed_in_a_narrow_window_stays_closed(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     """Closing it there was not remembered, so it opened when the window was made wider."""
-    chat.controller.settings.change_values(panel_visible=None)
+    chat.settings.change_values(panel_visible=None)
     chat.start()
     window.resize(900, 560)
     qtbot.waitUntil(lambda: window.width() == 900)
@@ -317,9 +287,7 @@ def test_a_panel_that_was_closed_in_a_narrow_window_stays_closed(qtbot: QtBot, c
 
 
 def test_the_line_under_a_reply_opens_the_panel_on_it(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("One")
-    chat.say("Two")
+    chat.start("One", "Two")
     window.conversation.transcript.speed_requested.emit(chat.path[1].id)
     assert window.panel.isVisible()
     assert window.panel.speed.owner.text() == "Earlier reply"
@@ -346,7 +314,7 @@ def test_sides_can_be_hidden_and_that_is_remembered(chat: Chat, window: MainWind
     window.resize(1200, 800)
     window.actions_.sidebar.trigger()
     assert (window.sidebar.isVisible(), window.panel.isVisible()) == (False, False)
-    settings = chat.controller.settings.values
+    settings = chat.settings.values
     assert (settings.panel_visible, settings.sidebar_visible) == (False, False)
     window.actions_.find.trigger()
     assert window.sidebar.isVisible()
@@ -367,20 +335,18 @@ def test_the_window_comes_back_as_it_was_left(qtbot: QtBot, theme: Theme, chat: 
     assert again.sidebar.width() == sidebar == 300
 
 
-def test_a_damaged_geometry_is_ignored(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
-    chat.controller.settings.change(
-        replace(chat.controller.settings.values, window_geometry="no base64", window_state="ÿ")
-    )
+def test_a_damaged_geometry_is_ignored(theme: Theme, chat: Chat) -> None:
+    chat.settings.change_values(window_geometry="no base64", window_state="ÿ")
     window = MainWindow(chat.controller, theme, TranscriptView(theme))
-    qtbot.addWidget(window)
+    chat.qtbot.addWidget(window)
     assert window.width() > 400
 
 
 def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: Theme) -> None:
-    chat.controller.settings.change(replace(chat.controller.settings.values, appearance=Appearance.DARK))
+    chat.settings.change_values(appearance=Appearance.DARK)
     assert theme.colors.dark
     assert window.sidebar.grab().toImage().pixelColor(2, 300) == theme.colors.window
-    chat.controller.settings.change(replace(chat.controller.settings.values, appearance=Appearance.LIGHT))
+    chat.settings.change_values(appearance=Appearance.LIGHT)
     assert not theme.colors.dark
 
 
@@ -392,13 +358,11 @@ def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: 
     choose_files(window, folder)
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == str(folder))
     chat.wait_for(EngineState.IDLE)
-    qtbot.waitUntil(lambda: chat.controller.settings.values.models_folder == str(folder.parent))
-    assert chat.controller.settings.values.recent_models == (str(folder),)
+    qtbot.waitUntil(lambda: chat.settings.values.models_folder == str(folder.parent))
 
 
 def test_after_asking_anew_one_can_type(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     focus_on(window.sidebar.list)
     window.conversation.transcript.regenerate_requested.emit(chat.path[-1].id)
     assert window.conversation.composer.field.hasFocus()
@@ -418,7 +382,7 @@ def test_the_panel_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, windo
 def test_that_the_model_was_unloaded_is_said_once_not_in_every_chat(chat: Chat, window: MainWindow) -> None:
     first = chat.store.create_conversation("First")
     chat.start()
-    chat.controller.model_slot.unload_model()
+    chat.slot.unload_model()
     chat.wait_for(EngineState.NO_MODEL)
     banner = window.conversation.banners.banner("model")
     banner.closed.emit()
@@ -446,3 +410,29 @@ def test_the_engine_is_told_whether_any_window_is_seen(qtbot: QtBot, window: Mai
     window.windows.quick.close()
     qtbot.waitUntil(lambda: bool(told))
     assert told == [False] * len(told), "the main window is still seen"
+
+
+@pytest.mark.slow
+def test_each_chat_opens_where_it_was_left(window: MainWindow, chat: Chat) -> None:
+    first = chat.store.create_conversation("Long one")
+    parent = None
+    for number in range(40):
+        role = Role.ASSISTANT if number % 2 else Role.USER
+        parent = chat.store.add_message(first.id, parent, role, f"Text {number}\n\n" * 6).id
+    other = chat.store.create_conversation("Other")
+    chat.store.add_message(other.id, None, Role.USER, "Hello")
+    view = window.conversation.transcript
+    desk = chat.chats
+    desk.chat.open_chat(first.id)
+    wait_until_drawn(chat.qtbot, view)
+    view.scroll_to_start()
+    bar = view.verticalScrollBar()
+    bar.setValue(bar.value() + 300)
+    wait_until_drawn(chat.qtbot, view)
+    before = bar.value()
+    assert before > 0
+    desk.chat.open_chat(other.id)  # before its timer
+    assert chat.store.reading_position(first.id) is not None
+    desk.chat.open_chat(first.id)
+    wait_until_drawn(chat.qtbot, view)
+    assert abs(bar.value() - before) <= 2

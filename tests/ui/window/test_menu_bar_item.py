@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QApplication, QMessageBox, QSystemTrayIcon
-from pytestqt.qtbot import QtBot
 
 from rdchat import host
 from rdchat.inference.api import Statistics
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.qt_log_ignore("systemTrayWindowChanged", extend=True)
 @pytest.fixture
 def staying(monkeypatch: pytest.MonkeyPatch, chat: Chat, window: MainWindow) -> MainWindow:
     monkeypatch.setattr(MenuBarItem, "isSystemTrayAvailable", staticmethod(lambda: True))
-    chat.controller.settings.change_values(menu_bar_item=True, stays_open=True)
+    chat.settings.change_values(menu_bar_item=True, stays_open=True)
     return window
 
 
@@ -32,21 +31,10 @@ def opened(window: MainWindow) -> dict[str, QAction]:
 
 
 def test_the_menu_says_what_the_model_does_and_stops_it(chat: Chat, staying: MainWindow) -> None:
-    chat.engine.load_gate.shut()
-    chat.controller.open_last_chat()
-    assert next(iter(opened(staying))).startswith("Getting ready…")
-    chat.engine.load_gate.open()
-    status = chat.controller.status
-    chat.qtbot.waitUntil(lambda: status.value.state is EngineState.IDLE)
+    chat.start()
     entries = opened(staying)
     assert (next(iter(entries)), entries["Stop Reply"].isEnabled()) == ("tiny  ·  Ready", False)
-    chat.client._set_asleep(True)
-    assert next(iter(opened(staying))) == "tiny  ·  Asleep"
-    chat.hold_reply("Hello")
-    chat.qtbot.waitUntil(lambda: status.value.state is EngineState.PREFILL)
-    assert next(iter(opened(staying))).startswith("tiny  ·  Reading the prompt")
-    chat.engine.gate.allow(4)
-    chat.wait_for(EngineState.WRITING)
+    chat.pause_reply("Hello")
     fast = replace(Statistics(), generated_tokens=101, decode_ms=2000.0)
     chat.controller.replies.statistics_changed.emit(fast)
     entries = opened(staying)
@@ -73,7 +61,7 @@ def test_the_icon_in_the_dock_bounces_for_a_moment_only(staying: MainWindow, mon
     assert 0 < duration_ms <= 2000
 
 
-def test_its_entries_open_chats_and_windows(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
+def test_its_entries_open_chats_and_windows(chat: Chat, staying: MainWindow) -> None:
     chat.start()
     for text in ("One & two", "Three"):
         chat.open.start_new()
@@ -86,7 +74,7 @@ def test_its_entries_open_chats_and_windows(qtbot: QtBot, chat: Chat, staying: M
     entries["Quick Window"].trigger()
     assert staying.windows.quick.isVisible()
     entries["Server"].trigger()
-    qtbot.waitUntil(lambda: bool(chat.controller.server.address))
+    chat.qtbot.waitUntil(lambda: bool(chat.controller.server.address))
     entries = opened(staying)
     name = f"Server · {chat.controller.server.address}"
     assert entries[name].isChecked()
@@ -94,7 +82,7 @@ def test_its_entries_open_chats_and_windows(qtbot: QtBot, chat: Chat, staying: M
     assert not chat.controller.server.on
 
 
-def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
+def test_closing_hides_the_window_and_the_reply_goes_on(chat: Chat, staying: MainWindow) -> None:
     chat.start()
     chat.hold_reply("A story")
     staying.conversation.composer.set_text("typed")
@@ -108,27 +96,27 @@ def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat
     assert not close_by_hand(staying)
     assert not staying.isVisible()
     assert staying.menu_bar_item.isVisible()
-    chat.controller.settings.change_values(menu_bar_item=False)
+    chat.settings.change_values(menu_bar_item=False)
     assert not staying.menu_bar_item.isVisible()
     assert staying.isVisible() is not host.MACOS, "nothing but a Dock would bring it back"
-    chat.controller.settings.change_values(menu_bar_item=True)
-    with qtbot.waitSignal(staying.closed):
+    chat.settings.change_values(menu_bar_item=True)
+    with chat.qtbot.waitSignal(staying.closed):
         opened(staying)["Quit rdchat"].trigger()
     assert not staying.menu_bar_item.isVisible()
 
 
 @pytest.mark.parametrize("settings", [{"menu_bar_item": False}, {"stays_open": False}])
 def test_closing_quits_where_nothing_would_bring_the_window_back(
-    qtbot: QtBot, chat: Chat, staying: MainWindow, settings: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+    chat: Chat, staying: MainWindow, settings: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "MACOS", False)
-    chat.controller.settings.change_values(**settings)
-    with qtbot.waitSignal(staying.closed):
+    chat.settings.change_values(**settings)
+    with chat.qtbot.waitSignal(staying.closed):
         assert close_by_hand(staying)
 
 
 def test_quitting_without_a_window_shows_it_with_the_question_until_the_text_is_stored(
-    qtbot: QtBot, chat: Chat, staying: MainWindow
+    chat: Chat, staying: MainWindow
 ) -> None:
     chat.start()
     chat.hold_reply("A story")
@@ -138,7 +126,7 @@ def test_quitting_without_a_window_shows_it_with_the_question_until_the_text_is_
         opened(staying)["Quit rdchat"].trigger()
         (box,) = staying.findChildren(QMessageBox, "unsaved")
         assert (box.isVisible(), staying.isVisible()) == (True, True)
-    qtbot.waitUntil(lambda: not staying.isVisible())
+    chat.qtbot.waitUntil(lambda: not staying.isVisible())
     assert chat.store.messages(chat.path[0].conversation_id)[-1].text == "Hello, you!"
     assert not [*chat.store.path.parent.glob("unsaved-replies-*.md")]
 
@@ -155,8 +143,7 @@ def test_a_long_reply_that_ends_in_the_background_is_notified(
     )
     monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", staticmethod(lambda: True))
     monkeypatch.setattr(QSystemTrayIcon, "show", lambda _icon: None)
-    chat.start()
-    chat.say("What is a heron?")
+    chat.start("What is a heron?")
     assert window.accessibleDescription() == "The reply is finished."
     reply = chat.path[-1]
     chat.controller.replies.ended.emit(replace(reply, statistics=_LONG))
@@ -172,15 +159,14 @@ def test_a_long_reply_that_ends_in_the_background_is_notified(
 
 
 def test_a_quick_reply_is_no_new_reply_and_opens_no_panel(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("What is a heron?")
+    chat.start("What is a heron?")
     reply = chat.path[-1]
-    chat.controller.settings.change_values(panel_visible=None)
+    chat.settings.change_values(panel_visible=None)
     chat.open.start_new()
     chat.controller.replies.ended.emit(replace(reply, conversation_id=0, statistics=_LONG))
-    assert not chat.controller.chats.new_replies
-    assert chat.controller.settings.values.panel_visible is None
+    assert not chat.chats.new_replies
+    assert chat.settings.values.panel_visible is None
     chat.controller.replies.ended.emit(reply)
-    assert chat.controller.chats.new_replies
-    chat.controller.chats.delete_conversation(reply.conversation_id)
-    assert not chat.controller.chats.new_replies
+    assert chat.chats.new_replies
+    chat.chats.delete_conversation(reply.conversation_id)
+    assert not chat.chats.new_replies

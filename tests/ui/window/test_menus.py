@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
-from PySide6.QtWidgets import QLineEdit, QMenu, QMessageBox
+from PySide6.QtWidgets import QLineEdit, QMessageBox
 from pytestqt.qtbot import QtBot
 
 import rdchat
@@ -27,7 +27,7 @@ OURS = {"Ctrl+Shift+C": "shows colours, which the app has none of; chat apps cop
 def test_text_size_keys(chat: Chat, window: MainWindow, theme: Theme) -> None:
     window.actions_.larger.trigger()
     window.actions_.larger.trigger()
-    assert (chat.controller.settings.values.text_size, theme.text_size) == (15, 15)
+    assert (chat.settings.values.text_size, theme.text_size) == (15, 15)
     window.actions_.smaller.trigger()
     assert theme.text_size == 14
     window.actions_.usual.trigger()
@@ -47,24 +47,22 @@ def test_regenerate_and_copy_are_offered_once_there_is_a_reply(qtbot: QtBot, cha
     assert window.actions_.copy_reply.isEnabled()
 
 
-def test_rename_from_the_menu_edits_in_place(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_rename_from_the_menu_edits_in_place(chat: Chat, window: MainWindow) -> None:
     chat.store.create_conversation("Old title")
     chat.start()
     window.actions_.rename.trigger()
     editor = window.sidebar.list.viewport().findChild(QLineEdit)
     editor.setText("New title")
     press_key(editor, "Return")
-    qtbot.waitUntil(lambda: window.windowTitle() == "New title")
+    chat.qtbot.waitUntil(lambda: window.windowTitle() == "New title")
     assert window.focusWidget() is window.sidebar.list
 
 
-def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(chat: Chat, window: MainWindow) -> None:
     stored = chat.store.create_conversation("Bread")
     chat.start()
     for archived in (False, True):
-        chat.controller.chats.order.set_archived(stored, archived=archived)
+        chat.chats.order.set_archived(stored, archived=archived)
         chat.open.open_chat(stored.id)
         row = ChatRow(chat.store.conversation(stored.id))
         offered = [action.text() for action in window.sidebar.row_actions.menu_for(row).actions() if action.text()]
@@ -75,7 +73,7 @@ def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(
         assert [action.text().replace(" Chat", "") for action in actions] == offered
         assert all(action.isEnabled() for action in actions)
     chat.open.start_new()
-    qtbot.waitUntil(lambda: not any(action.isEnabled() for action in actions))
+    chat.qtbot.waitUntil(lambda: not any(action.isEnabled() for action in actions))
 
 
 def test_menu_roles(window: MainWindow) -> None:
@@ -160,7 +158,6 @@ def test_no_key_is_set_where_this_test_does_not_look() -> None:
 def test_the_window_menu_lists_what_is_open(window: MainWindow) -> None:
     """A race behind the main window was not found again."""
     menu = next(action.menu() for action in window.menuBar().actions() if action.text() == "&Window")
-    assert isinstance(menu, QMenu)
     for _ in range(2):
         menu.aboutToShow.emit()
         assert [action.text() for action in menu.actions()] == ["Minimise", "", window.windowTitle()]
@@ -172,7 +169,7 @@ def test_the_window_menu_lists_what_is_open(window: MainWindow) -> None:
     assert not window.windows.ledger.isMinimized()
 
 
-def test_escape_in_the_turn_of_the_return_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_escape_in_the_turn_of_the_return_stops_the_reply(chat: Chat, window: MainWindow) -> None:
     """The action of Escape was enabled in the next turn only, and the key was lost."""
     chat.start()
     chat.engine.gate.shut()
@@ -181,7 +178,7 @@ def test_escape_in_the_turn_of_the_return_stops_the_reply(qtbot: QtBot, chat: Ch
     press_key(field, "Return")
     assert chat.controller.replies.state is not EngineState.IDLE
     press_key(field, "Esc")
-    qtbot.waitUntil(lambda: chat.path[-1].finish_reason is FinishReason.CANCELLED)
+    chat.qtbot.waitUntil(lambda: chat.path[-1].finish_reason is FinishReason.CANCELLED)
 
 
 def test_changes_in_each_turn_do_not_put_off_the_actions(window: MainWindow, qtbot: QtBot) -> None:

@@ -58,10 +58,8 @@ def _named(*windows: QWidget) -> set[str]:
 
 @pytest.mark.slow
 def test_every_control_of_every_window_has_a_name(theme: Theme, window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    chat.say("Hello **there**, see https://example.org")
-    chat.controller.regenerate(chat.path[-1].id)
-    chat.wait_for_reply()
+    chat.start("Hello **there**, see https://example.org")
+    chat.write_again()
     window.conversation.files.add_text("A text")
     window.commands.search_in_front()
     names = _named(window)

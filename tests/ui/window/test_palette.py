@@ -3,10 +3,8 @@
 from PySide6.QtCore import QPoint
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
-from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import Preset
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style import SectionHead
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.palette import CommandPalette, PaletteEntry
@@ -18,7 +16,6 @@ def _opened(window: MainWindow, words: str = "") -> CommandPalette:
     """Open the palette by its key, and type words there."""
     activate(window)
     focused = QApplication.focusWidget()
-    assert focused is not None
     press_key(focused, "Ctrl+K")
     assert window.palette_.field.hasFocus()
     QTest.keyClicks(window.palette_.field, words)
@@ -30,8 +27,7 @@ def _listed(palette: CommandPalette) -> list[str]:
 
 
 def test_words_in_any_order_find_a_command_and_return_carries_it_out(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     palette = _opened(window, "chat ne")
     assert _listed(palette)[:1] == ["New Chat"]
     press_key(palette.field, "Return")
@@ -40,13 +36,13 @@ def test_words_in_any_order_find_a_command_and_return_carries_it_out(chat: Chat,
     assert window.conversation.composer.field.hasFocus()
 
 
-def test_training_is_found_and_opens_where_it_is(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_training_is_found_and_opens_where_it_is(chat: Chat, window: MainWindow) -> None:
     """The word opened the list of models."""
     chat.start()
     palette = _opened(window, "train")
     assert _listed(palette)[:1] == ["Train a Drafter"]
     press_key(palette.field, "Return")
-    qtbot.waitUntil(window.windows.models.installed.training.isVisible)
+    chat.qtbot.waitUntil(window.windows.models.installed.training.isVisible)
     window.windows.end_background_work()
 
 
@@ -57,7 +53,7 @@ def test_what_was_used_last_comes_first_also_after_a_restart(chat: Chat, window:
     window.windows.ledger.close()
     palette = _opened(window)
     assert _listed(palette)[:2] == ["Time Ledger", "New Chat"]
-    assert chat.controller.settings.values.palette_recent == ("do ledger",)
+    assert chat.settings.values.palette_recent == ("do ledger",)
 
 
 def test_settings_are_found_by_what_is_in_them(chat: Chat, window: MainWindow) -> None:
@@ -107,8 +103,7 @@ def test_chats_and_what_is_not_listed_are_found(chat: Chat, window: MainWindow) 
 
 def test_models_are_loaded_and_another_source_is_listed_too(chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.controller.model_slot.load_model("/models/other")
-    chat.wait_for(EngineState.IDLE)
+    chat.load("/models/other")
     used: list[str] = []
     window.palette_.sources.append(lambda: [PaletteEntry("thing 1", "Brief", "Thing", lambda: used.append("Brief"))])
     palette = _opened(window, "load model")
@@ -117,15 +112,14 @@ def test_models_are_loaded_and_another_source_is_listed_too(chat: Chat, window: 
     QTest.keyClicks(palette.field, "brief")
     press_key(palette.field, "Return")
     assert used == ["Brief"]
-    chat.controller.settings.change_values(presets=(Preset("Pirate", "7"),))
+    chat.settings.change_values(presets=(Preset("Pirate", "7"),))
     palette = _opened(window, "preset pir")
     press_key(palette.field, "Return")
     assert chat.open.conversation.own.preset == "7"
 
 
 def test_escape_and_a_click_beside_it_close_it_and_the_keyboard_goes_back(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hello")
+    chat.start("Hello")
     window.sidebar.list.setFocus()
     chat.hold_reply("Again")
     palette = _opened(window)

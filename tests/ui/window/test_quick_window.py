@@ -57,7 +57,7 @@ def shown(quick: QuickWindow) -> list[str]:
 
 def test_questions_are_asked_and_nothing_is_stored(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
     chat.start()
-    chat.controller.settings.change_values(system_prompt="Be brief.", seed=7)
+    chat.settings.change_values(system_prompt="Be brief.", seed=7)
     chat.engine.replies = [Reply(("Blue",)), Reply(("Red",))]
     ask(qtbot, quick, "Which colour?")
     ended(qtbot, chat)
@@ -79,7 +79,7 @@ def test_questions_are_asked_and_nothing_is_stored(qtbot: QtBot, chat: Chat, qui
     press_key(quick.composer.field, "Ctrl+N")
     assert texts(chat) == []
     assert quick.transcript.isHidden()
-    assert chat.controller.chat.id is None
+    assert chat.open.id is None
 
 
 def test_an_exchange_goes_on_as_a_chat_while_it_is_written(
@@ -96,14 +96,14 @@ def test_an_exchange_goes_on_as_a_chat_while_it_is_written(
     press_key(quick.composer.field, "Ctrl+Return")
     assert (quick.isVisible(), texts(chat)) == (False, [])
     qtbot.waitUntil(window.isActiveWindow)
-    path = chat.controller.chat.path
+    path = chat.open.path
     assert [message.text for message in path] == ["Which colour?", "Hello, you!", "And then?", "Hello,"]
     assert chat.writing
     assert replace(path[1], id=before.id, conversation_id=0, parent_id=None, created_at=None) == before
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     assert [m.text for m in chat.store.messages(path[0].conversation_id)][-1] == "Hello, you!"
-    assert chat.controller.chat.conversation.title == "Which colour?"
+    assert chat.open.conversation.title == "Which colour?"
     assert window.conversation.transcript.widgets.keys() == set(path.ids)
 
 
@@ -119,7 +119,7 @@ def test_a_question_waits_for_another_chats_reply(qtbot: QtBot, chat: Chat, quic
     chat.engine.gate.open()
     ended(qtbot, chat)
     assert texts(chat) == ["And a short one?", "Hello, you!"]
-    assert chat.controller.chat.path[-1].text == "Hello, you!"
+    assert chat.open.path[-1].text == "Hello, you!"
 
 
 def test_a_question_that_waits_can_be_stopped_or_wait_in_a_chat(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
@@ -130,10 +130,10 @@ def test_a_question_that_waits_can_be_stopped_or_wait_in_a_chat(qtbot: QtBot, ch
     assert shown(quick) == ["Stopped."]
     qtbot.keyClicks(quick.composer.field, "Second")
     press_key(quick.composer.field, "Ctrl+Return")
-    assert [each.text for each in chat.controller.chat.path if each.role is Role.USER] == ["First"]
+    assert [each.text for each in chat.open.path if each.role is Role.USER] == ["First"]
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: len(chat.controller.chat.path) == 4 and not chat.writing)
-    assert [each.text for each in chat.controller.chat.path] == ["First", "", "Second", "Hello, you!"]
+    qtbot.waitUntil(lambda: len(chat.open.path) == 4 and not chat.writing)
+    assert [each.text for each in chat.open.path] == ["First", "", "Second", "Hello, you!"]
 
 
 def test_a_chats_message_waits_for_the_quick_reply_and_stop_ends_it(
@@ -145,14 +145,14 @@ def test_a_chats_message_waits_for_the_quick_reply_and_stop_ends_it(
     chat.engine.gate.allow(3)
     qtbot.waitUntil(lambda: texts(chat)[-1] == "Hello")
     chat.controller.send("Slow")
-    assert len(chat.controller.chat.unsent.waiting) == 1
+    assert len(chat.open.unsent.waiting) == 1
     press_key(quick.composer.field, "Ctrl+.")
     ended_as = lambda: chat.controller.quick.path[-1].finish_reason  # noqa: E731
     qtbot.waitUntil(lambda: ended_as() is FinishReason.CANCELLED)
     assert shown(quick) == ["Stopped."]
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: bool(chat.controller.chat.path) and not chat.writing)
-    assert chat.controller.chat.path[-1].text == "Hello, you!"
+    qtbot.waitUntil(lambda: bool(chat.open.path) and not chat.writing)
+    assert chat.open.path[-1].text == "Hello, you!"
 
 
 def test_a_question_without_a_model_loads_one_or_says_why_not(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
@@ -181,7 +181,7 @@ def test_the_clipboard_is_inserted_when_its_button_is_pressed(qtbot: QtBot, quic
     assert quick.composer.text == "word " * 1000, "a long text stays text here"
 
 
-def test_the_first_key_wakes_the_model(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
+def test_the_first_key_wakes_the_model(chat: Chat, quick: QuickWindow) -> None:
     chat.start()
     chat.client._fall_asleep()
     if not chat.client.asleep:
@@ -251,9 +251,9 @@ def test_a_pasted_image_is_asked_about_and_becomes_part_of_the_chat(
     press_key(quick.composer.field, "Return")
     ended(qtbot, chat)
     quick._open_as_chat()
-    assert [file.width for message in chat.controller.chat.path for file in message.files] == [37, 20]
+    assert [file.width for message in chat.open.path for file in message.files] == [37, 20]
     assert chat.store.rows("SELECT count(*) FROM file_images")[0][0] == 2
-    assert chat.controller.chat.conversation.title == "Image.png"
+    assert chat.open.conversation.title == "Image.png"
 
 
 def test_a_file_that_is_no_image_is_for_a_chat(chat: Chat, quick: QuickWindow, tmp_path: Path) -> None:
@@ -267,8 +267,7 @@ def test_a_file_that_is_no_image_is_for_a_chat(chat: Chat, quick: QuickWindow, t
 
 def test_an_image_goes_to_a_server_only_after_a_question(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
     chat.start()
-    slot = chat.controller.model_slot
-    assert slot.info is not None
+    slot = chat.slot
     slot.info = replace(slot.info, server="Studio", device="http://192.0.2.1:8080")
     with qtbot.waitSignal(chat.controller.replies.sending_asked):
         quick.images.add_image(lambda: encoded(photo(), "PNG"))

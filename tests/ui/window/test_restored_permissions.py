@@ -17,7 +17,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.window.transfers import Transfers
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.conversation.notices import Banner
-from rdchat.ui.style import CodeField, ConsentPause, PlainLabel, Sheet, Theme
+from rdchat.ui.style import CodeField, PlainLabel, Sheet, Theme
 from rdchat.ui.window.import_export import OFF_TEXTS, ImportExport
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.transfer.consent_samples import EVERYTHING, on
@@ -46,7 +46,6 @@ class Desk:
         """Start with these settings of a backup, and open the sheet."""
         self.chat.settings.change(settings.from_elsewhere(Settings()))
         self.begin()
-        assert self.banner is not None
         click_on(button(self.banner, "Review…"))
         return self.window.findChildren(Sheet)[-1]
 
@@ -98,15 +97,6 @@ def test_return_and_escape_leave_all_of_it_off(desk: Desk, leave: Callable[[Shee
     assert len(desk.chat.settings.values.tool_servers) == 3, "they can be switched on in Settings > Tools"
     desk.begin()
     assert desk.banner is None
-
-
-def test_a_press_at_once_confirms_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    sheet = desk.review(EVERYTHING)
-    monkeypatch.setattr(ConsentPause, "clock", staticmethod(lambda: 0.0))
-    click_on(button(sheet, "Turn All On"))
-    press_key(button(sheet, "Turn All On"), "Space")
-    assert not on(desk.chat.settings.values)
-    assert sheet.isVisible()
 
 
 def test_what_is_too_long_to_be_read_is_not_agreed_to(desk: Desk) -> None:
@@ -201,7 +191,6 @@ def test_a_restored_backup_starts_nothing_and_nothing_older_is_written_over_it(
     assert unchanged() == prepared
     # Undo gives back what was agreed to here.
     banner = desk.window.conversation.banners.banner("transfer")
-    assert banner is not None
     click_on(button(banner, "Undo"))
     chat.qtbot.waitUntil(lambda: servers.usable == (MINE, edited), timeout=WAIT_MS)
     chat.settings.wait_until_saved()

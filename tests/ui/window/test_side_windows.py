@@ -68,14 +68,14 @@ def test_find_goes_to_the_search_of_the_models_window(qtbot: QtBot, window: Main
 
 @pytest.mark.parametrize(("left", "stays"), [(120, True), (90_000, False)])
 def test_side_windows_open_where_they_were_or_on_a_screen_that_exists(
-    qtbot: QtBot, theme: Theme, chat: Chat, window: MainWindow, left: int, stays: bool
+    theme: Theme, chat: Chat, window: MainWindow, left: int, stays: bool
 ) -> None:
     ledger = window.windows.ledger
     ledger.setGeometry(left, 90, 640, 420)
     ledger.show()
     window.close()
     again = MainWindow(chat.controller, theme, TranscriptView(theme))
-    qtbot.addWidget(again)
+    chat.qtbot.addWidget(again)
     there = again.windows.ledger
     there.show()
     assert there.screen().availableGeometry().contains(there.geometry())

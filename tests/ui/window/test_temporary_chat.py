@@ -3,7 +3,6 @@
 import logging
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,7 @@ def test_it_looks_different_and_has_no_row(window: MainWindow, chat: Chat, tmp_p
     assert window.windowTitle() == "Temporary chat"
     chat.say(WORDS)
     assert chat.path[0].text == WORDS
-    assert listed(chat.controller.chats) == []
+    assert listed(chat.chats) == []
     assert not window.actions_.delete.isEnabled()
     assert not holders(tmp_path)
     window.actions_.find.trigger()
@@ -110,13 +109,12 @@ def test_it_is_left_after_one_question(window: MainWindow, chat: Chat, tmp_path:
     assert chat.open.id != before
     assert not chat.path
     assert not holders(tmp_path)
-    assert listed(chat.controller.chats) == []
+    assert listed(chat.chats) == []
 
 
 def test_a_row_is_opened_after_the_question(window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    chat.say("Another one")
-    (row,) = listed(chat.controller.chats)
+    chat.start("Another one")
+    (row,) = listed(chat.chats)
     window.actions_.new_temporary.trigger()
     chat.say(WORDS)
     window.sidebar.row_actions.open_row(row.id)
@@ -126,7 +124,7 @@ def test_a_row_is_opened_after_the_question(window: MainWindow, chat: Chat) -> N
     window.sidebar.row_actions.open_row(row.id)
     answer_question(window, "Keep This Chat")
     assert chat.open.id == row.id
-    assert {each.title for each in listed(chat.controller.chats)} == {WORDS, "Another one"}
+    assert {each.title for each in listed(chat.chats)} == {WORDS, "Another one"}
 
 
 def test_it_becomes_a_chat(window: MainWindow, chat: Chat, temporary: Path) -> None:
@@ -173,25 +171,25 @@ def test_quitting_leaves_nothing(
     chat.controller.shut_down()
     chat.store.close()
     assert not holders(tmp_path)
-    assert chat.controller.settings.values.last_chat is None
+    assert chat.settings.values.last_chat is None
 
 
 def test_its_reply_ends_with_it_and_nothing_leads_back(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
     begin(window, chat)
     chat.say(WORDS)
     chat.controller.delete_message(chat.path.ids[-1])
-    assert chat.controller.chats.order.history.last is not None
+    assert chat.chats.order.history.last is not None
     assert banners_of(window) == ["Deleted the reply"]
     chat.hold_reply("And now?")
     window.actions_.new_chat.trigger()
     answer_question(window, "Discard")
     assert not chat.controller.recorder.held
     chat.finish_reply()
-    assert not chat.controller.chats.new_replies
-    assert chat.controller.chats.order.history.last is None
+    assert not chat.chats.new_replies
+    assert chat.chats.order.history.last is None
     assert not banners_of(window)
     chat.say("The next one")
-    assert [each.title for each in listed(chat.controller.chats)] == ["The next one"]
+    assert [each.title for each in listed(chat.chats)] == ["The next one"]
     assert not holders(tmp_path)
 
 
@@ -212,21 +210,14 @@ def test_its_images_are_files_while_a_reply_reads_them(window: MainWindow, chat:
     chat.open.files.restore_files([image_file(IMAGE, "a.png", width=8, height=8)])
     chat.qtbot.waitUntil(lambda: not chat.open.files.reason_to_wait())
     chat.hold_reply(WORDS)
-
-    def files() -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        for path in temporary.rglob("*"):
-            with suppress(OSError):  # a folder, or a file that has just ended
-                found[path.name] = path.read_bytes()
-        return found
-
-    chat.qtbot.waitUntil(lambda: IMAGE in files().values())
+    chat.qtbot.waitUntil(lambda: bool(chat.engine.requests))
+    (image,) = chat.engine.last_request.messages[-1].images
+    assert image.path.is_relative_to(temporary)
+    assert image.path.read_bytes() == IMAGE
     chat.finish_reply()
     chat.qtbot.waitUntil(lambda: chat.controller.context.meter.current)
-    (image,) = chat.engine.requests[-1].messages[-1].images
-    assert image.path.is_relative_to(temporary)
     # A file to draw the image from ends soon.
-    chat.qtbot.waitUntil(lambda: files().keys() == {"chat.db.lock"})
+    chat.qtbot.waitUntil(lambda: [path.name for path in temporary.rglob("*") if path.is_file()] == ["chat.db.lock"])
 
 
 def test_no_answer_to_the_question_counts_at_once(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
@@ -237,7 +228,6 @@ def test_no_answer_to_the_question_counts_at_once(window: MainWindow, chat: Chat
         window.commands.new_chat()
         chat.qtbot.waitUntil(lambda: question_of(window) is not None)
         box = question_of(window)
-        assert box is not None
         assert "Keep This Chat" in [button.text() for button in box.buttons()]
         press_everything(box)
     assert not holders(tmp_path)

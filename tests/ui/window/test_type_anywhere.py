@@ -20,8 +20,7 @@ def panel_visible() -> bool:
 
 @pytest.fixture
 def ready(qtbot: QtBot, chat: Chat, window: MainWindow) -> MainWindow:
-    chat.start()
-    chat.say("Hi")
+    chat.start("Hi")
     window.panel.drafting.fold(False)
     activate(window)
     return window
@@ -56,7 +55,6 @@ def test_letters_go_to_the_message_field(ready: MainWindow, part: str) -> None:
 def test_input_methods_write_into_the_message_field(ready: MainWindow, part: str) -> None:
     _focus(ready, part)
     focused = QApplication.focusWidget()
-    assert focused is not None
     query = QInputMethodQueryEvent(Qt.InputMethodQuery.ImEnabled)  # as the platform plugins ask
     QApplication.sendEvent(focused, query)
     assert query.value(Qt.InputMethodQuery.ImEnabled)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtWidgets import QMessageBox
-from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import NEW_CHAT, Message
 from rdchat.chat.storage import connections
@@ -38,7 +37,7 @@ def reply_while_locked(chat: Chat, question: str, title: str = "") -> Iterator[N
     chat.start()
     chat.hold_reply(question)
     if title:
-        chat.controller.chats.rename_conversation(chat.controller.chat.conversation.id, title)
+        chat.chats.rename_conversation(chat.open.conversation.id, title)
     with held_by_another_process(chat.store.path):
         chat.finish_reply()
         yield
@@ -96,12 +95,12 @@ def test_trying_again_asks_again_while_nothing_has_changed(locked: None, chat: C
 
 @pytest.mark.slow
 def test_a_signal_waits_for_an_answer_for_some_time_only_and_keeps_the_text(
-    locked: None, chat: Chat, window: MainWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    locked: None, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.ui.window.main_window._ANSWER_MS", 300)
     window.close_soon()
     assert len(boxes(window)) == 1
-    qtbot.waitUntil(lambda: not window.isVisible())
+    chat.qtbot.waitUntil(lambda: not window.isVisible())
     assert len(rescued(chat)) == 1
 
 

@@ -183,24 +183,6 @@ def test_files_that_are_too_large_to_be_kept_are_named(
         assert files_of(controller)[0] == first[0]
 
 
-def test_another_store_has_files_and_texts_of_its_own(qtbot: QtBot, app: App, messages: list[Message]) -> None:
-    chat = messages[0].conversation_id
-    with app.running() as (window, controller):
-        attach(qtbot, window, controller)
-        unsent = controller.chat.unsent
-        unsent.store()
-        controller.chats.store.write(lambda _connection: None)  # this waits for the files
-        unsent.save_text(chat, messages[0].id, "of the store before")
-        unsent.save_text(None, None, "typed for a new chat")
-        unsent.begin_anew("")
-        assert len(unsent.take_files(chat)) == 1
-        assert unsent.take_files(chat) == ()
-        assert unsent.unsent_text(chat, messages[0].id) == ""
-        assert unsent.unsent_text(None) == "typed for a new chat"
-        unsent.begin_anew("typed now")
-        assert unsent.unsent_text(None) == "typed now"
-
-
 @pytest.mark.slow
 def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Message]) -> None:
     with app.running() as (window, controller):

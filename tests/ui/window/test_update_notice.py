@@ -2,7 +2,6 @@
 
 import pytest
 from PySide6.QtWidgets import QLabel
-from pytestqt.qtbot import QtBot
 
 from rdchat.hub.updates import Update
 from rdchat.services.app import update_check
@@ -24,21 +23,21 @@ def _shown(window: MainWindow) -> Banner | None:
 
 @pytest.mark.parametrize("yes", [True, False])
 def test_the_person_is_asked_first_and_told_of_a_new_version(
-    qtbot: QtBot, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch, yes: bool
+    chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch, yes: bool
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(notices, "open_page", opened.append)
     monkeypatch.setattr(update_check, "newer_version", lambda _address: UPDATE)
-    check = UpdateCheck(chat.controller.settings, "https://example.org/newest")
+    check = UpdateCheck(chat.settings, "https://example.org/newest")
     check.update_found.connect(window.conversation.notices.show_update)
     window.conversation.notices.look_for_updates(check)
     banner = _shown(window)
     assert "example.org" in banner.accessibleName()
     look, leave = banner.buttons
     (look if yes else leave).click()
-    assert chat.controller.settings.values.looks_for_updates is yes
+    assert chat.settings.values.looks_for_updates is yes
     if yes:
-        qtbot.waitUntil(lambda: _shown(window) not in (None, banner))
+        chat.qtbot.waitUntil(lambda: _shown(window) not in (None, banner))
         found = _shown(window)
         texts = [label.text() for label in found.findChildren(QLabel)]
         assert any(text.startswith("rdchat 9.0 is available") for text in texts)
@@ -53,13 +52,13 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
 
 @pytest.mark.parametrize("address", ["", "https://example.org/newest"])
 def test_settings_have_the_answer_where_there_is_an_address(
-    qtbot: QtBot, theme: Theme, chat: Chat, monkeypatch: pytest.MonkeyPatch, address: str
+    theme: Theme, chat: Chat, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setattr(settings_window, "updates_address", lambda: address)
     window = SettingsWindow(chat.controller, theme)
-    qtbot.addWidget(window)
+    chat.qtbot.addWidget(window)
     window.show()
     assert hasattr(window, "updates") is bool(address)
     if address:
         window.updates.click()
-        assert chat.controller.settings.values.looks_for_updates
+        assert chat.settings.values.looks_for_updates

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import QPoint
-from PySide6.QtGui import QTextCursor
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub import HubModel
@@ -17,7 +16,6 @@ from rdchat.ui.style import TextButton
 from rdchat.ui.style.formatting import MACHINE
 from tests.hub.downloads.downloading import random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
-from tests.ui.conftest import Chat
 from tests.ui.models.page_steps import answer, click, find, press, said, search, wait_for_details
 from tests.ui.shown_widgets import click_on, press_key
 
@@ -70,29 +68,6 @@ def test_typing_finds_and_a_click_tells(qtbot: QtBot, hub: HubServer, page: Disc
 
 
 @pytest.mark.slow
-def test_nothing_of_a_card_is_fetched_and_links_open_after_a_click(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, opened: list[str]
-) -> None:
-    text = (
-        f"![A]({hub.url}/a.png) <img src='{hub.url}/b.png' alt=B>\n\n[go](https://x.example/) [no](file:///etc/passwd)"
-    )
-    hub.add("org/small", small_files() | {"README.md": text.encode()})
-    find(qtbot, page, "org/small")
-    body = page.details.card.body
-    qtbot.waitUntil(lambda: body.toPlainText() == "A\ngo no")
-    assert not [request.path for request in hub.requests if "png" in request.path]
-    assert opened == []
-    for word in ("no", "go"):
-        cursor = body.document().find(word, 0)
-        assert not cursor.isNull()
-        cursor.setPosition(cursor.selectionStart() + 1, QTextCursor.MoveMode.MoveAnchor)
-        place = body.cursorRect(cursor).center()
-        page.details.area.ensureWidgetVisible(body)
-        click_on(body.viewport(), QPoint(place.x(), place.y()))
-    assert opened == ["https://x.example/"]
-
-
-@pytest.mark.slow
 def test_a_very_long_card_is_cut_and_says_so(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     hub.add("org/small", small_files() | {"README.md": b"Some words.\n\n" * 10_000})
     find(qtbot, page, "org/small")
@@ -108,7 +83,6 @@ def test_keys_alone_lead_to_the_download(qtbot: QtBot, hub: HubServer, page: Dis
     assert page.list.hasFocus()
     press_key(page.list, "Down")
     press_key(page.list, "Down")
-    assert page.list.current is not None
     chosen = page.list.current.key
     wait_for_details(qtbot, page)
     press_key(page.list, "Return")
@@ -182,28 +156,6 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     press(qtbot, page.details.notice.token)
     (sheet,) = page.window().findChildren(TokenSheet)
     qtbot.waitUntil(lambda: sheet.isVisible() and not models.account.busy)
-
-
-@pytest.mark.slow
-def test_a_model_is_downloaded_in_place_and_loaded(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, chat: Chat
-) -> None:
-    chat.start()
-    hub.add(MODEL, small_files(), **FACTS)
-    hub.holds_at = 100_000
-    find(qtbot, page, MODEL)
-    box = page.details.row
-    assert box.main.text() == "Download 403 KB"
-    press(qtbot, box.main)
-    qtbot.waitUntil(lambda: " of 403 KB" in box.state.text())
-    assert box.bar.isVisible()
-    assert (box.main.text(), box.other.text()) == ("Pause", "Cancel")
-    hub.holds_at = None
-    qtbot.waitUntil(lambda: box.main.text() == "Load")
-    qtbot.waitUntil(lambda: page.list.entries[page.list.row_of(MODEL)].marks == (("Installed", "success"),))
-    press(qtbot, box.main)
-    qtbot.waitUntil(lambda: box.state.text() == "In use now.")
-    assert chat.engine.loads[-1][0] == MODEL
 
 
 def files_of_drafter() -> dict[str, bytes]:
@@ -355,6 +307,5 @@ def test_a_suggestion_shows_what_is_known_while_the_hub_does_not_answer(
     hub.add(GEMMA, small_files(), **FACTS)
     press(qtbot, details.again)
     qtbot.waitUntil(details.row.isVisible)
-    assert page.list.current is not None
     assert page.list.current.key == GEMMA
     assert not details.again.isVisible()

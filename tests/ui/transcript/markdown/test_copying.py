@@ -343,9 +343,8 @@ def rows(content: bytes) -> list[list[str]]:
     [
         ("**bee**, yellow", "bee, yellow"),
         ('"1"', '"1"'),
-        *[(cell, f"'{cell}") for cell in ("=1+1", "@SUM(A1)", "+cmd", "-2+3", "-A1", "-2+cmd\\|x")],
-        *[(cell, cell) for cell in ("-5", "+1.5", "-3 %", "- 1,000", "a=b")],
-        *[(cell, cell) for cell in ("-", "+49 170 1234567", "-5 °C", "+20 Mbit/s", "-10 to -5")],
+        *[(cell, f"'{cell}") for cell in ("=1+1", "-2+cmd\\|x")],
+        *[(cell, cell) for cell in ("-5", "a=b")],
     ],
 )
 def test_a_cell_is_its_value_and_never_becomes_a_formula(cell: str, value: str) -> None:
@@ -391,6 +390,9 @@ FORMULAS = st.one_of(
 
 @given(PLAIN)
 @example("->")
+@example("-")
+@example("-3 %")
+@example("-10 to -5")
 @example("+/- 5 %")
 @example("=> see below")
 @example("+1-800-555-0199")
@@ -407,6 +409,8 @@ def test_what_no_spreadsheet_takes_for_a_formula_is_saved_as_it_is(cell: str) ->
 @example("-1:1 WEBSERVICE(A1)")
 @example("-23+A1")
 @example("=5")
+@example("+cmd")
+@example("-A1")
 @example("＝1+1")
 @example("--5")
 @example("-2.5e3+A1")
