@@ -223,7 +223,8 @@ def test_all_places_agree(qtbot: QtBot, window: MainWindow, chat: Chat, tools: S
     chat.open.start_new()
     asked = len(chat.engine.requests)
     chat.controller.send("Are you?")
-    qtbot.waitUntil(lambda: len(chat.engine.requests) == asked + 1)
+    # One more may ask for the chat's title before this looks again.
+    qtbot.waitUntil(lambda: len(chat.engine.requests) > asked)
     chat.wait_for_reply()
 
 
